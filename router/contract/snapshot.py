@@ -1,0 +1,176 @@
+"""PolicySnapshot: everything a router needs to serve, in one signed, versioned document.
+
+The control plane compiles it from its tables; routers hold the last good one on disk and refuse any that is
+unsigned, altered or older. Sizes: about 250 bytes a key or namespace, 200 a worker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Literal
+
+import msgspec
+
+from router.contract.ids import KeyId, NamespaceId, PoolId, TenantId, WorkerId
+from router.contract.secrets import FleetKey
+
+FORMAT = 1
+"""Raised when a router of an older release could misread the document."""
+
+SNAPSHOT_BYTES_MAX = 64 * 1024 * 1024
+"""A router refuses a larger document: about 100,000 keys and namespaces fit well below it."""
+
+Status = Literal["active", "suspended", "revoked"]
+WorkerState = Literal["ready", "drain", "maintenance"]
+OnStale = Literal["serve", "deny"]
+UnknownFields = Literal["drop", "reject", "pass"]
+RoutingName = Literal["tidemark", "round_robin", "least_outstanding", "ring"]
+
+
+class Watermark(msgspec.Struct, frozen=True):
+    """KV-use hysteresis (S0.4): at `high` a worker takes no NEW prefixes, at `low` it takes them again."""
+
+    low: float = 0.65
+    high: float = 0.85
+    dwell_s: float = 0.0
+    """Least time between two changes of the same worker."""
+    source: str = "default"
+    """Where the values come from, for explanations: `global`, `pool:<slug>`, `namespace:<id>`."""
+
+
+class TenantGrant(msgspec.Struct, frozen=True):
+    status: Status = "active"
+
+
+class KeyGrant(msgspec.Struct, frozen=True):
+    """One API key. `hash` is `FleetKey.api_key_hash`; `expires_at` is in Unix seconds."""
+
+    tenant: TenantId
+    namespace: NamespaceId
+    hash: str
+    status: Status = "active"
+    expires_at: float | None = None
+
+
+class NamespacePolicy(msgspec.Struct, frozen=True):
+    tenant: TenantId
+    slug: str
+    generation_nonce: str
+    generation: int = 1
+    generation_at: float = 0.0
+    """Unix seconds when this generation began: no cached token of it can be older."""
+    status: Status = "active"
+    on_stale: OnStale = "serve"
+    models: tuple[str, ...] = ()
+    """Model names the namespace may use; empty = every model of every pool."""
+    unknown_fields: UnknownFields = "drop"
+    ttft_slo_ms: float | None = None
+    """The namespace's limit for time to first token; None = no objective."""
+    watermark: Watermark | None = None
+    """Overrides the pool's, else None."""
+    templates: tuple[str, ...] = ()
+    """`slug@version` of the tenant's published prompt templates a request may name."""
+
+
+class PoolPolicy(msgspec.Struct, frozen=True):
+    models: tuple[str, ...]
+    """Model names this pool serves. A model belongs to one pool."""
+    block_size: int = 16
+    """Tokens in one KV block of its workers."""
+    routing: RoutingName = "tidemark"
+    watermark: Watermark = Watermark()
+    virtual_nodes: int = 100
+    spill_outstanding: int = 16
+    """Requests under way on the preferred worker above which load alone may move a request (S2.3)."""
+    prefill_tokens_per_s: float | None = None
+    """Starting estimate of a worker's prefill rate; learnt online afterwards."""
+
+
+class WorkerEntry(msgspec.Struct, frozen=True):
+    pool: PoolId
+    url: str
+    """`http://host:port`, no path."""
+    state: WorkerState = "ready"
+    kv_capacity_tokens: int | None = None
+    """num_gpu_blocks × block_size as the worker reported, None while unknown."""
+
+
+class PolicySnapshot(msgspec.Struct, frozen=True):
+    """The content that is digested: equal content, equal digest."""
+
+    tenants: dict[TenantId, TenantGrant]
+    keys: dict[KeyId, KeyGrant]
+    namespaces: dict[NamespaceId, NamespacePolicy]
+    pools: dict[PoolId, PoolPolicy]
+    workers: dict[WorkerId, WorkerEntry]
+    format: int = FORMAT
+
+
+class SignedSnapshot(msgspec.Struct, frozen=True):
+    """The document on the wire and on disk. `body` is the JSON text of a PolicySnapshot, signed byte for byte."""
+
+    version: int
+    epoch: int
+    """Raised by every revocation; a router never goes back to a lower one."""
+    created_at: float
+    digest: str
+    body: str
+    signature: str
+
+
+class SnapshotError(ValueError):
+    """Why a snapshot was refused; the message is fit for an operator and holds no secret."""
+
+
+_encoder = msgspec.json.Encoder(order="sorted")
+_body_decoder = msgspec.json.Decoder(PolicySnapshot)
+_document_decoder = msgspec.json.Decoder(SignedSnapshot)
+
+
+def body_text(snapshot: PolicySnapshot) -> str:
+    """Canonical JSON: keys sorted, so that equal content gives equal bytes."""
+    return _encoder.encode(snapshot).decode()
+
+
+def digest_of(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+def sign_snapshot(
+    snapshot: PolicySnapshot, *, version: int, epoch: int, created_at: float, fleet_key: FleetKey
+) -> SignedSnapshot:
+    body = body_text(snapshot)
+    digest = digest_of(body)
+    signature = _signature(fleet_key, version, epoch, created_at, digest)
+    return SignedSnapshot(version, epoch, created_at, digest, body, signature)
+
+
+def encode_document(document: SignedSnapshot) -> bytes:
+    return _encoder.encode(document)
+
+
+def open_document(data: bytes, fleet_key: FleetKey) -> tuple[SignedSnapshot, PolicySnapshot]:
+    """Decode, verify and parse a document. Raises SnapshotError; whether it is recent is the caller's question."""
+    if len(data) > SNAPSHOT_BYTES_MAX:
+        raise SnapshotError(f"snapshot of {len(data)} bytes is over the limit of {SNAPSHOT_BYTES_MAX}")
+    try:
+        document = _document_decoder.decode(data)
+    except msgspec.DecodeError:
+        raise SnapshotError("snapshot is not readable: truncated or not a snapshot") from None
+    expected = _signature(fleet_key, document.version, document.epoch, document.created_at, document.digest)
+    if not hmac.compare_digest(expected, document.signature):
+        raise SnapshotError("snapshot signature does not fit: altered, or signed with another fleet key")
+    if digest_of(document.body) != document.digest:
+        raise SnapshotError("snapshot body does not fit its digest")
+    try:
+        snapshot = _body_decoder.decode(document.body)
+    except msgspec.DecodeError as error:
+        raise SnapshotError(f"snapshot body is not of this release's form: {error}") from None
+    if snapshot.format > FORMAT:
+        raise SnapshotError(f"snapshot format {snapshot.format} is newer than this router's {FORMAT}")
+    return document, snapshot
+
+
+def _signature(fleet_key: FleetKey, version: int, epoch: int, created_at: float, digest: str) -> str:
+    return fleet_key.mac("snapshot/v1", str(version), str(epoch), repr(created_at), digest).hex()

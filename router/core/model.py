@@ -1,0 +1,156 @@
+"""The nouns of one routed request, from who asks to what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from router.contract.ids import KeyId, NamespaceId, PoolId, TemplateRef, TenantId, WorkerId
+from router.contract.snapshot import NamespacePolicy
+from router.contract.telemetry import Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What an API key and a model name resolve to."""
+
+    key: KeyId
+    tenant: TenantId
+    namespace: NamespaceId
+    policy: NamespacePolicy
+    pool: PoolId
+    model: str
+    salt: str
+    """The `cache_salt` of the namespace's generation; never logged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """Chained keyed hashes of a prompt's whole blocks: `hashes[i]` stands for blocks 0…i together.
+
+    A tail shorter than a block is not hashed (S0.1); `hashes` is empty for a prompt shorter than one block.
+    """
+
+    hashes: list[int]
+    block_bytes: int
+    text_bytes: int
+    """Length of the canonical text, the tail included."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingRequest:
+    request_id: str
+    grant: Grant
+    fingerprint: Fingerprint | None
+    """None when the prompt cannot be fingerprinted (image parts, token-id prompts …): routed by load."""
+    session: str | None = None
+    """Client's session id (`X-Session-ID` or `user`), already bounded in length."""
+    max_tokens: int | None = None
+    template: TemplateRef = TemplateRef("")
+    exclude: frozenset[WorkerId] = frozenset()
+    """Workers already tried for this request."""
+
+
+@dataclass(slots=True)
+class Decision:
+    """The chosen worker with every term that led there. Milliseconds throughout."""
+
+    request: RoutingRequest
+    worker: WorkerId
+    url: str
+    reason: str
+    """One of `DECISION_REASONS`."""
+    spill: str = ""
+    """Why the request is not where affinity wanted it, or "": one of `telemetry.SPILL_REASONS`."""
+    preferred: WorkerId | None = None
+    """Where affinity alone would have sent it."""
+    matched_blocks: int = 0
+    """On the chosen worker."""
+    predicted_hit_tokens: int = 0
+    predicted_prompt_tokens: int = 0
+    candidates: list[Candidate] = field(default_factory=list)
+    """Filled when asked for (explanations and samples); choosing does not need it."""
+
+
+DECISION_REASONS = (
+    "prefix", "session", "home", "spill_load", "spill_watermark", "least_outstanding", "round_robin", "retry",
+)
+
+
+@dataclass(slots=True)
+class Reservation:
+    """Load that a routed request puts on its worker, from the decision until it is released exactly once."""
+
+    decision: Decision
+    reserved_at: float
+    prefill_tokens: int
+    """Predicted uncached prompt tokens."""
+    first_byte_at: float | None = None
+    released: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the forwarded request ended, as the relay saw it."""
+
+    ok: bool
+    error: str = ""
+    """One of `telemetry.ERROR_KINDS` when not ok."""
+    status: int = 200
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    """None = the worker did not say: unknown, not 0."""
+    ttft_ms: float | None = None
+    duration_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What the core makes of an outcome, for telemetry."""
+
+    predicted_hit_tokens: int
+    saved_prefill_ms: float
+    isolation: str
+    """`ok`, `violation`, `unknown` (history not complete, or within the tolerance) or `` (nothing to check)."""
+    isolation_bound_tokens: int | None = None
+
+
+class RoutingError(Exception):
+    """Root of the core's refusals: AccessDenied (401/403/404) and NoWorker (503).
+
+    `message` is fit for the client and the same whether the thing asked for is foreign, absent or revoked (S12).
+    """
+
+    status = 500
+    kind = "internal"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class InvalidKey(RoutingError):
+    status = 401
+    kind = "unauthorized"
+
+
+class ModelNotFound(RoutingError):
+    status = 404
+    kind = "not_found"
+
+
+class NamespaceStale(RoutingError):
+    """The snapshot is too old for a namespace with on_stale = deny."""
+
+    status = 503
+    kind = "no_worker"
+    retry_after_s = 5
+
+
+class NoWorker(RoutingError):
+    status = 503
+    kind = "no_worker"
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
