@@ -1,0 +1,88 @@
+"""Cache namespaces, the unit of KV isolation, and the API keys that lead into them."""
+
+from __future__ import annotations
+
+import secrets
+
+from django.db import models
+from django.utils import timezone
+
+from controlplane.tenants.models import Status, Tenant, slug_validator
+
+
+def new_nonce() -> str:
+    """A generation nonce: 128 random bits, hexadecimal. With the fleet key it determines the cache salt."""
+    return secrets.token_hex(16)
+
+
+class CacheNamespace(models.Model):
+    """Requests share cached prefixes only inside one generation of one namespace."""
+
+    class OnStale(models.TextChoices):
+        SERVE = "serve", "Serve from the last known policy"
+        DENY = "deny", "Deny until the policy is fresh"
+
+    class UnknownFields(models.TextChoices):
+        DROP = "drop", "Drop and count"
+        REJECT = "reject", "Reject with 400"
+        PASS = "pass", "Pass on"
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="namespaces")
+    slug = models.CharField(max_length=48, validators=[slug_validator])
+    name = models.CharField(max_length=200, blank=True)
+    status = models.CharField(max_length=10, choices=Status, default=Status.ACTIVE)
+    generation = models.PositiveIntegerField(default=1)
+    generation_nonce = models.CharField(max_length=32, default=new_nonce, editable=False)
+    generation_at = models.DateTimeField(default=timezone.now)
+    on_stale = models.CharField(max_length=10, choices=OnStale, default=OnStale.SERVE)
+    unknown_fields = models.CharField(max_length=10, choices=UnknownFields, default=UnknownFields.DROP)
+    model_names = models.JSONField(default=list, blank=True)
+    """Model names the namespace may use; empty = all."""
+    ttft_slo_ms = models.FloatField(null=True, blank=True)
+    """Objective for time to first token; null = none."""
+    revision = models.PositiveIntegerField(default=1)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("tenant__slug", "slug")
+        constraints = [
+            models.UniqueConstraint(fields=("tenant", "slug"), name="namespace_unique_in_tenant"),
+            models.CheckConstraint(condition=models.Q(status__in=Status.values), name="namespace_status_known"),
+            models.CheckConstraint(
+                condition=models.Q(ttft_slo_ms__isnull=True) | models.Q(ttft_slo_ms__gt=0),
+                name="namespace_slo_positive",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.namespace_id
+
+    @property
+    def namespace_id(self) -> str:
+        """`<tenant>/<slug>`, as in snapshots, metrics and URLs. Reads the tenant: select it along."""
+        return f"{self.tenant.slug}/{self.slug}"
+
+
+class ApiKey(models.Model):
+    """A key `tm_<key_id>_<secret>`; only a keyed hash of the secret is kept (S13)."""
+
+    class KeyStatus(models.TextChoices):
+        ACTIVE = "active", "Active"
+        REVOKED = "revoked", "Revoked"
+
+    namespace = models.ForeignKey(CacheNamespace, on_delete=models.PROTECT, related_name="keys")
+    key_id = models.CharField(max_length=12, unique=True, editable=False)
+    secret_hash = models.CharField(max_length=64, editable=False)
+    name = models.CharField(max_length=200)
+    status = models.CharField(max_length=10, choices=KeyStatus, default=KeyStatus.ACTIVE)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    created_by = models.CharField(max_length=200)
+    created_at = models.DateTimeField(auto_now_add=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-created_at",)
+
+    def __str__(self) -> str:
+        return f"tm_{self.key_id}_…"

@@ -1,0 +1,49 @@
+"""Prompt templates: the assembly order of a tenant's prompts, versioned (S0.5)."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from controlplane.tenants.models import Tenant, slug_validator
+
+
+class PromptTemplate(models.Model):
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="templates")
+    slug = models.CharField(max_length=48, validators=[slug_validator])
+    name = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("tenant__slug", "slug")
+        constraints = [models.UniqueConstraint(fields=("tenant", "slug"), name="template_unique_in_tenant")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant.slug}/{self.slug}"
+
+
+class PromptTemplateVersion(models.Model):
+    """One version; a draft may change, a published one never does (`services` refuse, and so does `save`)."""
+
+    class VersionStatus(models.TextChoices):
+        DRAFT = "draft", "Draft"
+        PUBLISHED = "published", "Published"
+        RETIRED = "retired", "Retired"
+
+    template = models.ForeignKey(PromptTemplate, on_delete=models.PROTECT, related_name="versions")
+    version = models.PositiveIntegerField()
+    status = models.CharField(max_length=10, choices=VersionStatus, default=VersionStatus.DRAFT)
+    segments = models.JSONField(default=list)
+    """Ordered list of {"kind": "static" | "semi_static" | "dynamic", "name": str, "text": str}."""
+    digest = models.CharField(max_length=64, blank=True)
+    """SHA-256 of the canonical segments, set at publication."""
+    created_at = models.DateTimeField(auto_now_add=True)
+    published_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("template", "-version")
+        constraints = [
+            models.UniqueConstraint(fields=("template", "version"), name="template_version_unique"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.template.slug}@{self.version}"

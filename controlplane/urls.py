@@ -1,0 +1,13 @@
+"""Every address of the web server."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import include, path
+
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("accounts/", include("allauth.account.urls")),
+    path("api/", include("controlplane.api.urls")),
+    path("", include("dashboard.urls")),
+]
