@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any, NoReturn
+
 from django.db import models
+
+
+class AppendOnly(Exception):
+    """An audit entry was about to be changed or removed."""
+
+
+class AuditQuerySet(models.QuerySet["AuditEntry"]):
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise AppendOnly("Audit entries are only ever appended, by audit.services.record.")
+
+    update = aupdate = delete = adelete = _refuse
+    bulk_create = abulk_create = bulk_update = abulk_update = update_or_create = get_or_create = _refuse
 
 
 class AuditEntry(models.Model):
@@ -24,6 +38,8 @@ class AuditEntry(models.Model):
     previous_hash = models.CharField(max_length=64)
     hash = models.CharField(max_length=64, unique=True)
 
+    objects = AuditQuerySet.as_manager()
+
     class Meta:
         verbose_name_plural = "audit entries"
         ordering = ("-id",)
@@ -34,3 +50,29 @@ class AuditEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.action} {self.object_id} by {self.actor}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self._state.adding:
+            raise AppendOnly("An audit entry is never changed.")
+        super().save(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise AppendOnly("An audit entry is never deleted.")
+
+
+class AuditHead(models.Model):
+    """The signed end of the chain, one row: without it a truncated or rewritten log would look whole."""
+
+    ONLY_ID = 1
+
+    last_id = models.PositiveBigIntegerField(default=0)
+    """Ids are given by the chain, without gaps: also the number of entries."""
+    last_hash = models.CharField(max_length=64)
+    signature = models.CharField(max_length=64)
+    """`FleetKey.mac("audit-head/v1", last_id, last_hash)`, hexadecimal."""
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=models.Q(id=1), name="audit_one_head")]
+
+    def __str__(self) -> str:
+        return f"audit head at {self.last_id}"
