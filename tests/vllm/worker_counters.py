@@ -1,0 +1,30 @@
+"""A real worker's own counters, read with the reference parser, to hold Tidemark's figures against."""
+
+from __future__ import annotations
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+COUNTERS = (
+    "vllm:prompt_tokens_total",
+    "vllm:prefix_cache_queries_total",
+    "vllm:prefix_cache_hits_total",
+    "vllm:generation_tokens_total",
+    "vllm:kv_block_lifetime_seconds_count",
+    "vllm:time_to_first_token_seconds_count",
+)
+
+
+def counters_of(url: str) -> dict[str, float]:
+    """Sum over label sets of each counter in COUNTERS."""
+    page = httpx.get(f"{url}/metrics", timeout=10, trust_env=False).text
+    sums = dict.fromkeys(COUNTERS, 0.0)
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            if sample.name in sums:
+                sums[sample.name] += sample.value
+    return sums
+
+
+def increases(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    return {name: after[name] - before[name] for name in COUNTERS}
