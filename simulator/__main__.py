@@ -1,0 +1,27 @@
+"""`python -m simulator worker …` and `python -m simulator traffic …`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+from simulator import commands
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__)
+    subcommands = parser.add_subparsers(dest="command", required=True)
+    commands.add_worker(subcommands)
+    commands.add_traffic(subcommands)
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        return int(options.run(options))
+    except commands.UsageError as error:
+        print(f"simulator: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

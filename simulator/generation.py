@@ -1,0 +1,188 @@
+"""Answers `/v1/chat/completions` and `/v1/completions`: admit, stream or collect, account for usage."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from dataclasses import dataclass
+
+from simulator.answers import AnswerFrame, Usage, opening_chunk, text_chunk, usage_chunk, whole_answer
+from simulator.asgi import Exchange, cancelled_on_disconnect
+from simulator.engine import Engine, Sequence
+from simulator.faults import Faults
+from simulator.metrics import WorkerMetrics
+from simulator.requests import GenerationRequest, RefusedRequest, parse_generation
+from simulator.runner import EngineRunner, TokenStream
+from simulator.tokens import spoken_text
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationSettings:
+    model: str
+    prompt_tokens_details: bool
+    stream_interval_tokens: int
+    """Tokens in one stream chunk, the first token excepted; vLLM's `--stream-interval`."""
+    max_num_queued_reqs: int
+
+
+class Generation:
+    def __init__(
+        self,
+        settings: GenerationSettings,
+        engine: Engine,
+        runner: EngineRunner,
+        metrics: WorkerMetrics,
+        dice: random.Random,
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._runner = runner
+        self._metrics = metrics
+        self._dice = dice
+        self._numbers = itertools.count()
+        self.inflight = 0
+
+    async def answer(self, exchange: Exchange, faults: Faults, *, chat: bool) -> None:
+        """Raises RefusedRequest before anything was sent."""
+        body = await exchange.body()
+        _check_media_type(exchange)
+        self._fail_on_command(faults)
+        limits = self._engine.limits
+        request = parse_generation(body, chat=chat, model=self._settings.model, max_model_len=limits.max_model_len)
+        self._check_queue()
+        frame = self._frame(exchange, chat)
+        self.inflight += 1
+        streams: list[TokenStream] = []
+        try:
+            async with cancelled_on_disconnect(exchange):
+                self._submit(streams, request, faults)
+                dies = self._dice.random() < faults.die_mid_stream
+                send = self._stream if request.stream else self._collect
+                await send(exchange, frame, request, streams, faults.lie_hits, dies)
+        finally:
+            self.inflight -= 1
+            for stream in streams:
+                self._runner.leave(stream)
+
+    def _fail_on_command(self, faults: Faults) -> None:
+        if faults.status == 429:
+            raise RefusedRequest(429, "Too many requests.", kind="RateLimitError")
+        if faults.status == 500 or self._dice.random() < faults.error_rate:
+            raise RefusedRequest(500, "Internal server error.", kind="InternalServerError")
+
+    def _check_queue(self) -> None:
+        if len(self._engine.waiting) >= self._settings.max_num_queued_reqs:
+            self._metrics.observe_rejection()
+            message = f"The queue holds {self._settings.max_num_queued_reqs} requests already. Try again later."
+            raise RefusedRequest(503, message, kind="ServiceUnavailableError")
+
+    def _frame(self, exchange: Exchange, chat: bool) -> AnswerFrame:
+        prefix = "chatcmpl" if chat else "cmpl"
+        return AnswerFrame(f"{prefix}-{exchange.request_id}", int(time.time()), self._settings.model, chat)
+
+    def _submit(self, streams: list[TokenStream], request: GenerationRequest, faults: Faults) -> None:
+        ready = asyncio.Event()
+        now = time.monotonic()
+        for prompt in request.prompts:
+            for _ in range(request.n):
+                sequence = Sequence(
+                    id=str(next(self._numbers)),
+                    tokens=list(prompt),
+                    prompt_tokens=len(prompt),
+                    max_tokens=request.max_tokens,
+                    salt=None if faults.ignore_salt else request.salt,
+                    arrived_at=now,
+                    stops=request.stops,
+                )
+                streams.append(self._accepted(sequence, ready))
+
+    def _accepted(self, sequence: Sequence, ready: asyncio.Event) -> TokenStream:
+        try:
+            return self._runner.submit(sequence, ready)
+        except ValueError as error:
+            raise RefusedRequest(400, str(error), param="input_tokens") from None
+
+    async def _collect(
+        self,
+        exchange: Exchange,
+        frame: AnswerFrame,
+        request: GenerationRequest,
+        streams: list[TokenStream],
+        lie_hits: int,
+        dies: bool,
+    ) -> None:
+        while not all(stream.finish_reason for stream in streams):
+            await _tokens_arrive(streams)
+            if dies:
+                await exchange.start(200, "application/json", 1_000)
+                return  # an answer shorter than announced: the server closes the connection
+        choices = [(spoken_text(stream.take()), stream.finish_reason or "") for stream in streams]
+        usage = self._usage(request, streams, lie_hits)
+        await exchange.answer_json(200, whole_answer(frame, choices, usage))
+
+    async def _stream(
+        self,
+        exchange: Exchange,
+        frame: AnswerFrame,
+        request: GenerationRequest,
+        streams: list[TokenStream],
+        lie_hits: int,
+        dies: bool,
+    ) -> None:
+        await exchange.start(200, "text/event-stream; charset=utf-8")
+        opened = False
+        while not all(stream.finish_reason and not stream.tokens for stream in streams):
+            await _tokens_arrive(streams)
+            if frame.chat and not opened:
+                opened = True
+                for index in range(len(streams)):
+                    await exchange.write_event(opening_chunk(frame, index))
+            for index, stream in enumerate(streams):
+                if stream.due(self._settings.stream_interval_tokens):
+                    await self._write_tokens(exchange, frame, request, index, stream)
+            if dies:
+                return  # a stream without its end: the server closes the connection
+        if request.include_usage:
+            await exchange.write_event(usage_chunk(frame, self._usage(request, streams, lie_hits)))
+        await exchange.write(b"data: [DONE]\n\n", more=False)
+
+    async def _write_tokens(
+        self, exchange: Exchange, frame: AnswerFrame, request: GenerationRequest, index: int, stream: TokenStream
+    ) -> None:
+        reason = stream.finish_reason
+        chunk = text_chunk(frame, index, spoken_text(stream.take()), reason)
+        if request.continuous_usage:
+            sequence = stream.sequence
+            chunk["usage"] = Usage(sequence.prompt_tokens, sequence.output_tokens, None).counts()
+        await exchange.write_event(chunk)
+
+    def _usage(self, request: GenerationRequest, streams: list[TokenStream], lie_hits: int) -> Usage:
+        """Like vLLM, a list of prompts reports the cached tokens of the last one only."""
+        last = streams[-1].sequence
+        cached: int | None = None
+        created: int | None = None
+        if self._settings.prompt_tokens_details:
+            cached = min(last.prompt_tokens, (last.cached_tokens or 0) + lie_hits)
+            size = self._engine.limits.block_size_tokens
+            created = max(0, last.prompt_tokens // size * size - cached) if request.chat else None
+        return Usage(
+            prompt_tokens=sum(len(prompt) for prompt in request.prompts),
+            completion_tokens=sum(stream.sequence.output_tokens for stream in streams),
+            cached_tokens=cached,
+            created_cache_tokens=created,
+        )
+
+
+async def _tokens_arrive(streams: list[TokenStream]) -> None:
+    ready = streams[0].ready
+    await ready.wait()
+    ready.clear()
+
+
+def _check_media_type(exchange: Exchange) -> None:
+    media_type = exchange.headers.get(b"content-type", b"application/json").split(b";")[0].strip().lower()
+    if media_type != b"application/json":
+        message = "1 validation error:\n  Unsupported Media Type: Only 'application/json' is allowed"
+        raise RefusedRequest(400, message, kind="Bad Request")
