@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import models
 
 from controlplane.tenants.models import Tenant, slug_validator
@@ -36,6 +38,7 @@ class PromptTemplateVersion(models.Model):
     """Ordered list of {"kind": "static" | "semi_static" | "dynamic", "name": str, "text": str}."""
     digest = models.CharField(max_length=64, blank=True)
     """SHA-256 of the canonical segments, set at publication."""
+    revision = models.PositiveIntegerField(default=1)
     created_at = models.DateTimeField(auto_now_add=True)
     published_at = models.DateTimeField(null=True, blank=True)
 
@@ -47,3 +50,16 @@ class PromptTemplateVersion(models.Model):
 
     def __str__(self) -> str:
         return f"{self.template.slug}@{self.version}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Raises ValueError when the segments of a version that was ever published would change."""
+        if not self._state.adding:
+            stored = type(self).objects.values("status", "segments", "digest", "version").get(pk=self.pk)
+            frozen = stored["status"] != self.VersionStatus.DRAFT
+            if frozen and (stored["segments"], stored["digest"], stored["version"]) != (
+                self.segments,
+                self.digest,
+                self.version,
+            ):
+                raise ValueError(f"{self} is published and cannot change")
+        super().save(*args, **kwargs)

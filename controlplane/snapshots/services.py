@@ -1,0 +1,107 @@
+"""Publishing snapshots. Level-triggered: one is due whenever a change that affects routing is not covered yet.
+
+It is looked for after each such commit, by a beat tick and at each poll of a router, so a lost push, a crash
+between commit and publication, or two publishers at once need no care of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+from django.conf import settings
+from django.db import DatabaseError, transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from controlplane.audit.models import AuditEntry
+from controlplane.audit.services import lock_chain
+from controlplane.errors import Unavailable
+from controlplane.snapshots.compiler import compile_snapshot
+from controlplane.snapshots.models import PublishedSnapshot
+from controlplane.snapshots.push import push_newest
+from controlplane.snapshots.selectors import current, publication_due
+from router.contract.snapshot import body_text, digest_of, encode_document, sign_snapshot
+
+log = logging.getLogger(__name__)
+
+SNAPSHOTS_KEPT = 50
+"""For comparing and for questions about yesterday; about 250 bytes a key each."""
+
+REVOKING_ACTIONS = (
+    "tenant.suspend",
+    "tenant.revoke",
+    "namespace.suspend",
+    "namespace.revoke",
+    "namespace.rotate",
+    "key.revoke",
+)
+"""Audit actions that take something away: they raise the epoch, below which no router ever goes back."""
+
+
+def publish_after_commit() -> None:
+    """Called after the commit of a change that affects routing. Never raises: what fails here is due still."""
+    try:
+        publish_pending()
+    except (DatabaseError, Unavailable):
+        log.warning("publication after a commit failed; the next tick or poll makes up for it", exc_info=True)
+
+
+def publish_pending() -> PublishedSnapshot | None:
+    """Publish what is due and return the current snapshot; None while nothing was ever changed."""
+    return _publish() if publication_due() else current()
+
+
+def reconcile() -> PublishedSnapshot | None:
+    """Compile whether or not a change is known, and publish what differs.
+
+    It takes along what nobody audits: the KV capacity that a worker said it has, or a row mended by hand.
+    """
+    return _publish()
+
+
+def _publish() -> PublishedSnapshot:
+    with transaction.atomic():
+        snapshot, is_fresh = _publish_locked()
+    if is_fresh:
+        log.info("published snapshot v%d (epoch %d)", snapshot.version, snapshot.epoch)
+        push_newest()
+    return snapshot
+
+
+def _publish_locked() -> tuple[PublishedSnapshot, bool]:
+    """(current snapshot, whether it was made here). The chain's lock makes publishers and writers take turns."""
+    lock_chain()
+    last = current()
+    through = AuditEntry.objects.filter(affects_routing=True).aggregate(last=Max("id"))["last"] or 0
+    compiled = compile_snapshot()
+    if last is not None and digest_of(body_text(compiled)) == last.digest:
+        if last.through_audit_id != through:
+            last.through_audit_id = through
+            last.save(update_fields=["through_audit_id"])
+        return last, False
+    now = timezone.now()
+    document = sign_snapshot(
+        compiled,
+        version=last.version + 1 if last else 1,
+        epoch=_epoch(last),
+        created_at=now.timestamp(),
+        fleet_key=settings.FLEET_KEY,
+    )
+    fresh = PublishedSnapshot.objects.create(
+        version=document.version,
+        epoch=document.epoch,
+        created_at=datetime.fromtimestamp(document.created_at, UTC),
+        digest=document.digest,
+        document=encode_document(document).decode(),
+        through_audit_id=through,
+    )
+    PublishedSnapshot.objects.filter(version__lte=fresh.version - SNAPSHOTS_KEPT).delete()
+    return fresh, True
+
+
+def _epoch(last: PublishedSnapshot | None) -> int:
+    if last is None:
+        return 1
+    revocations = AuditEntry.objects.filter(id__gt=last.through_audit_id, action__in=REVOKING_ACTIONS)
+    return last.epoch + 1 if revocations.exists() else last.epoch
