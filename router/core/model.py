@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from router.contract.ids import KeyId, NamespaceId, PoolId, TemplateRef, TenantId, WorkerId
 from router.contract.snapshot import NamespacePolicy
 from router.contract.telemetry import Candidate
+
+
+if TYPE_CHECKING:
+    from router.core.fleet import RoutableWorker
+
+_NO_TEMPLATE = TemplateRef("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,7 @@ class RoutingRequest:
     session: str | None = None
     """Client's session id (`X-Session-ID` or `user`), already bounded in length."""
     max_tokens: int | None = None
-    template: TemplateRef = TemplateRef("")
+    template: TemplateRef = _NO_TEMPLATE
     exclude: frozenset[WorkerId] = frozenset()
     """Workers already tried for this request."""
 
@@ -72,7 +79,14 @@ class Decision:
 
 
 DECISION_REASONS = (
-    "prefix", "session", "home", "spill_load", "spill_watermark", "least_outstanding", "round_robin", "retry",
+    "prefix",
+    "session",
+    "home",
+    "spill_load",
+    "spill_watermark",
+    "least_outstanding",
+    "round_robin",
+    "retry",
 )
 
 
@@ -86,6 +100,16 @@ class Reservation:
     """Predicted uncached prompt tokens."""
     first_byte_at: float | None = None
     released: bool = False
+    holder: RoutableWorker | None = None
+    """The very worker object that carries the load; it may have left the fleet since."""
+    ahead_tokens: int = 0
+    """Uncached prefill tokens that were pending on the worker before this request."""
+    history_blocks: int = 0
+    """Leading blocks that this namespace ever sent to the worker, rivals before the first byte included."""
+    history_requests: int = 0
+    """Requests of this namespace (and generation) on the worker before this one, rivals included."""
+    crowded: bool = False
+    """Too many rivals to follow: the isolation bound is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +135,13 @@ class Assessment:
     predicted_hit_tokens: int
     saved_prefill_ms: float
     isolation: str
-    """`ok`, `violation`, `unknown` (history not complete, or within the tolerance) or `` (nothing to check)."""
+    """`ok`, `violation`, `unknown` (above the bound, but history is not complete) or "" (nothing to check)."""
     isolation_bound_tokens: int | None = None
 
 
 class RoutingError(Exception):
-    """Root of the core's refusals: AccessDenied (401/403/404) and NoWorker (503).
+    """Root of the core's refusals: InvalidKey (401), ModelNotFound (404), and with `retry_after_s` in seconds
+    NamespaceStale, NamespaceUnready and NoWorker (503).
 
     `message` is fit for the client and the same whether the thing asked for is foreign, absent or revoked (S12).
     """
@@ -141,6 +166,14 @@ class ModelNotFound(RoutingError):
 
 class NamespaceStale(RoutingError):
     """The snapshot is too old for a namespace with on_stale = deny."""
+
+    status = 503
+    kind = "no_worker"
+    retry_after_s = 5
+
+
+class NamespaceUnready(RoutingError):
+    """No snapshot yet, or the namespace has no generation nonce: refused rather than sent unsalted (S2)."""
 
     status = 503
     kind = "no_worker"

@@ -1,0 +1,143 @@
+"""The routable workers, by pool: each worker's policy state beside everything learnt about it.
+
+Replaced level-triggered from snapshots: a worker that stays keeps its load, rate, credit and health.
+`apply` is O(workers), plus O(P log P) for the ring of a pool whose members changed (P = its ring points).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from router.contract.ids import PoolId, WorkerId
+from router.contract.live import LIVE_STALE_AFTER_S, KvLive, WorkerLive
+from router.contract.snapshot import PolicySnapshot, PoolPolicy, Watermark, WorkerEntry, WorkerState
+from router.core.ejection import PANIC_SHARE, Ejection
+from router.core.ledger import Load
+from router.core.rates import PREFILL_TOKENS_PER_S_DEFAULT, Credit, PrefillRate, TextRatio
+from router.core.ring import Ring
+from router.core.watermarks import Watermarks, churn_pressure, watermark_use
+
+
+@dataclass(slots=True, eq=False)
+class RoutableWorker:
+    """One worker as the choice sees it."""
+
+    id: WorkerId
+    pool: PoolId
+    url: str
+    state: WorkerState
+    joined_at: float
+    """When this router first knew the worker: it sent nothing there before."""
+    rate: PrefillRate
+    load: Load = field(default_factory=Load)
+    credit: Credit = field(default_factory=Credit)
+    health: Ejection = field(default_factory=Ejection)
+    watermarks: Watermarks = field(default_factory=Watermarks)
+    heat_ms: float = 0.0
+    """Uncached prefill given to the worker, in the forward-decayed unit of its pool (`choice.HotSpots`)."""
+    churn: float = 0.0
+    """Churn pressure 0…1 of the last fresh KV sample; 0 while unknown."""
+    foreign_requests: int = 0
+    """Requests on the worker that are not this router's, by the last fresh sample."""
+    sampled_outstanding: int = 0
+    """Own outstanding requests at the last sample: the worker's gauges lag behind them."""
+    started_at: float | None = None
+    cache_epoch_at: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Pool:
+    id: PoolId
+    policy: PoolPolicy
+    workers: list[RoutableWorker]
+    ring: Ring
+    text: TextRatio = field(default_factory=TextRatio)
+    turns: int = 0
+    """Requests spread in turn so far: breaks ties and drives round robin."""
+    heat_started_at: float = 0.0
+
+    def panics(self, now: float) -> bool:
+        """More than half of the serving workers are ejected (A9)."""
+        serving = [worker for worker in self.workers if worker.state == "ready"]
+        ejected = sum(worker.health.ejected(now) for worker in serving)
+        return ejected > PANIC_SHARE * len(serving)
+
+
+class Fleet:
+    def __init__(self) -> None:
+        self.pools: dict[PoolId, Pool] = {}
+        self.workers: dict[WorkerId, RoutableWorker] = {}
+
+    def apply(self, snapshot: PolicySnapshot, *, now: float) -> set[WorkerId]:
+        """Take the snapshot's pools and workers; returns the workers that left or were replaced under their id."""
+        before = self.workers
+        self.workers = {worker: self._kept(worker, entry, snapshot, now) for worker, entry in snapshot.workers.items()}
+        gone = {worker for worker, known in before.items() if self.workers.get(worker) is not known}
+        self.pools = {pool: self._pool(pool, policy, now) for pool, policy in snapshot.pools.items()}
+        for worker in self.workers.values():
+            worker.watermarks.keep(_watermarks_in_force(snapshot, worker.pool))
+        return gone
+
+    def apply_live(
+        self, *, now: float, workers: Mapping[WorkerId, WorkerLive], kv: Mapping[WorkerId, KvLive]
+    ) -> list[WorkerId]:
+        """Take live samples; returns the workers that restarted or lost their cache since the last ones."""
+        restarted: list[WorkerId] = []
+        for worker in self.workers.values():
+            live, cache = workers.get(worker.id), kv.get(worker.id)
+            if _note_births(worker, live, cache):
+                restarted.append(worker.id)
+            worker.watermarks.observe(watermark_use(live, cache, now=now), now=now)
+            worker.churn = churn_pressure(cache, now=now) or 0.0
+            _note_foreign_requests(worker, live, now)
+        return restarted
+
+    def _kept(self, worker: WorkerId, entry: WorkerEntry, snapshot: PolicySnapshot, now: float) -> RoutableWorker:
+        known = self.workers.get(worker)
+        if known is not None and known.pool == entry.pool and known.url == entry.url:
+            known.state = entry.state
+            return known
+        pool = snapshot.pools.get(entry.pool)
+        rate = (pool.prefill_tokens_per_s if pool else None) or PREFILL_TOKENS_PER_S_DEFAULT
+        return RoutableWorker(worker, entry.pool, entry.url, entry.state, now, PrefillRate(rate))
+
+    def _pool(self, pool: PoolId, policy: PoolPolicy, now: float) -> Pool:
+        members = [worker for worker in self.workers.values() if worker.pool == pool]
+        known = self.pools.get(pool)
+        if known is None:
+            ring = Ring((worker.id for worker in members), virtual_nodes=policy.virtual_nodes)
+            return Pool(pool, policy, members, ring, heat_started_at=now)
+        same_members = {worker.id for worker in known.workers} == {worker.id for worker in members}
+        if not same_members or known.policy.virtual_nodes != policy.virtual_nodes:
+            known.ring = Ring((worker.id for worker in members), virtual_nodes=policy.virtual_nodes)
+        known.policy, known.workers = policy, members
+        return known
+
+
+def _watermarks_in_force(snapshot: PolicySnapshot, pool: PoolId) -> set[Watermark]:
+    marks = {policy.watermark for policy in snapshot.namespaces.values() if policy.watermark is not None}
+    if pool in snapshot.pools:
+        marks.add(snapshot.pools[pool].watermark)
+    return marks
+
+
+def _note_births(worker: RoutableWorker, live: WorkerLive | None, cache: KvLive | None) -> bool:
+    """Take the start times of the worker's process and of its cache; whether either moved forward."""
+    lost = False
+    if live is not None and live.started_at is not None:
+        lost |= worker.started_at is not None and live.started_at > worker.started_at + 1.0
+        worker.started_at = live.started_at
+    if cache is not None and cache.cache_epoch_at is not None:
+        lost |= worker.cache_epoch_at is not None and cache.cache_epoch_at > worker.cache_epoch_at + 1.0
+        worker.cache_epoch_at = cache.cache_epoch_at
+    return lost
+
+
+def _note_foreign_requests(worker: RoutableWorker, live: WorkerLive | None, now: float) -> None:
+    """Requests beyond our own at this sample and at the one before, because gauges lag an engine step or two."""
+    own = max(worker.load.outstanding, worker.sampled_outstanding)
+    worker.sampled_outstanding = worker.load.outstanding
+    worker.foreign_requests = 0
+    if live is not None and now - live.at <= LIVE_STALE_AFTER_S and live.running is not None:
+        worker.foreign_requests = max(0, live.running + (live.waiting or 0) - own)

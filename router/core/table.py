@@ -1,0 +1,343 @@
+"""RoutingTable: the one owner of all routing state in a router process, and the front door of the core.
+
+Plain methods, time as an argument, nothing awaited: between `choose` and `reserve` no other request can run, which is
+why the table needs no locks (C65). It composes the modules beside it and holds no policy of its own.
+
+    resolve → fingerprint → choose → reserve → first_byte → release
+    who       which prefix  which     load       load moves    load ends, isolation judged,
+                            worker    counts     to decode     rates and credit learnt
+
+Costs a request, with W workers in the pool and n text blocks: choose O(W + d · log n), reserve O(n), the rest O(1).
+Nothing depends on the number of tenants or keys.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from router.contract.ids import PoolId, TemplateRef, WorkerId
+from router.contract.live import KvLive, WorkerLive
+from router.contract.secrets import FleetKey
+from router.contract.snapshot import PolicySnapshot, SignedSnapshot
+from router.contract.telemetry import PrefixHeat
+from router.core import choice
+from router.core.fingerprint import Fingerprinter
+from router.core.fleet import Fleet, Pool, RoutableWorker
+from router.core.heat import Heat
+from router.core.index import PrefixIndex
+from router.core.isolation import HistoryBook, history_complete
+from router.core.limits import CoreLimits
+from router.core.model import (
+    Assessment,
+    Decision,
+    Fingerprint,
+    Grant,
+    NoWorker,
+    Outcome,
+    Reservation,
+    RoutingRequest,
+)
+from router.core.policy_book import PolicyBook
+from router.core.sessions import Sessions
+
+DEFAULT_LIMITS = CoreLimits()
+
+HEAT_RESCALE_AFTER_S = 4 * 3600.0
+"""2 ** (this ÷ HEAT_HALF_LIFE_S) stays far inside a float: forward decay starts anew from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """The table about itself, for telemetry and metrics."""
+
+    worker_states: dict[WorkerId, str]
+    """ready, full (above the pool's watermark), drain, maintenance or ejected."""
+    worker_outstanding: dict[WorkerId, int]
+    worker_prefill_tokens_per_s: dict[WorkerId, float]
+    worker_credit: dict[WorkerId, float]
+    panicking_pools: list[PoolId]
+    index_blocks: int
+    index_bytes: int
+    sessions: int
+
+
+class RoutingTable:
+    def __init__(
+        self, *, fleet_key: FleetKey, booted_at: float, limits: CoreLimits = DEFAULT_LIMITS, rng: random.Random
+    ) -> None:
+        self._booted_at = booted_at
+        self._book = PolicyBook(
+            fleet_key=fleet_key,
+            verified_keys_max=limits.verified_keys_max,
+            stale_deny_after_s=limits.stale_deny_after_s,
+        )
+        self._fingerprinter = Fingerprinter(
+            fleet_key=fleet_key, block_bytes=limits.block_bytes, blocks_max=limits.blocks_max
+        )
+        self._index = PrefixIndex(bytes_max=limits.index_bytes_max, tenant_share_max=limits.index_tenant_share_max)
+        self._sessions = Sessions(fleet_key=fleet_key, sessions_max=limits.sessions_max, ttl_s=limits.session_ttl_s)
+        self._heat = Heat(fleet_key=fleet_key, prefixes_max=limits.heat_prefixes_max, top=limits.heat_top)
+        self._histories = HistoryBook(
+            index=self._index,
+            histories_max=limits.histories_max,
+            rivals_max=limits.rivals_max,
+            template_tokens_max=limits.template_tokens_max,
+        )
+        self._fleet = Fleet()
+        self._rng = rng
+        self._version = 0
+        self._epoch = 0
+        self._confirmed_at: float | None = None
+        self._other_routers: int | None = 0
+        self._others_seen = False
+        """Whether other routers were alive since `_others_seen_at` was last brought up to date."""
+        self._others_seen_at: float | None = None
+
+    @property
+    def policy_version(self) -> int:
+        """Version of the snapshot in force, 0 before the first."""
+        return self._version
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    def snapshot_age_s(self, now: float) -> float:
+        """Seconds since the snapshot was made or last confirmed to be the newest; infinite before the first."""
+        return float("inf") if self._confirmed_at is None else max(0.0, now - self._confirmed_at)
+
+    @property
+    def other_routers(self) -> int | None:
+        """How many other live routers serve this fleet, None when unknown: they write history this one cannot see."""
+        return self._other_routers
+
+    @other_routers.setter
+    def other_routers(self, count: int | None) -> None:
+        self._other_routers = count
+        self._others_seen = self._others_seen or count is None or count > 0
+
+    def apply_snapshot(self, document: SignedSnapshot, snapshot: PolicySnapshot, *, now: float) -> None:
+        """Take a verified snapshot, level-triggered: what stays keeps its index, load and rates."""
+        self._book.apply(snapshot)
+        gone = self._fleet.apply(snapshot, now=now)
+        for worker in gone:
+            self._index.remove_worker(worker)
+            self._sessions.forget_worker(worker)
+        for worker in snapshot.workers:
+            self._index.add_worker(worker)
+        self._index.keep_tenants(set(snapshot.tenants))
+        for pool in self._fleet.pools.values():
+            # Routers that start together would otherwise all begin their turns at the same worker.
+            pool.turns = pool.turns or self._rng.randrange(1, 1 << 30)
+        self._version, self._epoch = document.version, document.epoch
+        self._confirmed_at = max(self._confirmed_at or document.created_at, document.created_at)
+
+    def confirm_snapshot(self, *, now: float) -> None:
+        """The control plane said that the snapshot in force is the newest."""
+        if self._confirmed_at is not None:
+            self._confirmed_at = max(self._confirmed_at, now)
+
+    def apply_live(self, *, now: float, workers: Mapping[WorkerId, WorkerLive], kv: Mapping[WorkerId, KvLive]) -> None:
+        """Take the pollers' and the event subscriber's samples; a worker that restarted loses its index entries."""
+        self._note_other_routers(now)
+        for worker in self._fleet.apply_live(now=now, workers=workers, kv=kv):
+            self.worker_forgotten(worker)
+
+    def resolve(self, *, api_key: str | None, model: str, now: float) -> Grant:
+        """Raises InvalidKey, ModelNotFound, NamespaceStale or NamespaceUnready."""
+        return self._book.resolve(api_key=api_key, model=model, age_s=self.snapshot_age_s(now), now=now)
+
+    def visible_models(self, *, api_key: str | None, now: float) -> list[str]:
+        """Raises InvalidKey or NamespaceUnready."""
+        return self._book.visible_models(api_key=api_key, now=now)
+
+    def fingerprint(self, grant: Grant, text: bytes, *, template: TemplateRef) -> Fingerprint:
+        """Chained block hashes of the canonical text. `template` does not change them (see `fingerprint.py`)."""
+        return self._fingerprinter.fingerprint(grant, text)
+
+    def choose(self, request: RoutingRequest, *, now: float, explain: bool = False) -> Decision:
+        """The worker for a request, nothing reserved. Raises NoWorker."""
+        pool = self._fleet.pools.get(request.grant.pool)
+        if pool is None:
+            raise NoWorker("No worker is available for this model at the moment. Please retry.", 5)
+        session_worker = None
+        if request.session:
+            session_worker = self._sessions.worker(
+                self._sessions.key(request.grant.namespace, request.session), now=now
+            )
+        return choice.choose(self._view(request, pool, now), session_worker, explain=explain)
+
+    def reserve(self, decision: Decision, *, now: float) -> Reservation:
+        """Count the decision's load at once (C31) and write its prefix into the index. Release it exactly once."""
+        request = decision.request
+        tokens = max(decision.predicted_prompt_tokens - decision.predicted_hit_tokens, 1)
+        reservation = Reservation(decision, now, tokens)
+        self._histories.begin(reservation, now=now)
+        worker = reservation.holder = self._fleet.workers.get(decision.worker)
+        if worker is not None:
+            reservation.ahead_tokens = worker.load.pending_tokens
+            worker.load.reserve(tokens, tokens_per_s=worker.rate.tokens_per_s, now=now)
+            self._add_heat(worker, tokens, now)
+        if request.fingerprint is not None:
+            self._index.insert(request.grant.tenant, request.fingerprint.hashes, decision.worker, now=now)
+            self._heat.count(request.grant.namespace, request.grant.pool, request.fingerprint, decision.worker)
+        if request.session:
+            key = self._sessions.key(request.grant.namespace, request.session)
+            self._sessions.remember(key, decision.worker, now=now)
+        return reservation
+
+    def first_byte(self, reservation: Reservation, *, now: float) -> None:
+        """Prefill is done: the load moves from prefill to decode. Later calls change nothing."""
+        if reservation.released or reservation.first_byte_at is not None:
+            return
+        reservation.first_byte_at = now
+        self._histories.first_byte(reservation)
+        worker = reservation.holder
+        if worker is not None:
+            rate = worker.rate.tokens_per_s
+            worker.load.first_byte(reservation.prefill_tokens, tokens_per_s=rate, now=now)
+
+    def release(self, reservation: Reservation, outcome: Outcome, *, now: float) -> Assessment:
+        """End a reservation: its load goes, its usage teaches, its isolation is judged. A second call is harmless."""
+        decision = reservation.decision
+        if reservation.released:
+            return Assessment(decision.predicted_hit_tokens, 0.0, "")
+        reservation.released = True
+        self._note_other_routers(now)
+        worker = reservation.holder
+        complete = worker is not None and self._history_complete(reservation, worker)
+        verdict = self._histories.assess(reservation, outcome, complete=complete)
+        self._histories.end(reservation, outcome, now=now)
+        saved_ms = 0.0
+        if worker is not None:
+            decoding = reservation.first_byte_at is not None
+            rate = worker.rate.tokens_per_s
+            worker.load.release(reservation.prefill_tokens, tokens_per_s=rate, now=now, decoding=decoding)
+            self._learn(reservation, outcome, worker)
+            saved_ms = (outcome.cached_tokens or 0) / worker.rate.tokens_per_s * 1000.0
+        return Assessment(decision.predicted_hit_tokens, saved_ms, verdict.isolation, verdict.bound_tokens)
+
+    def worker_failed(self, worker: WorkerId, *, now: float) -> None:
+        """A connect failure or a 5xx answer; never call it for a 4xx (C57)."""
+        known = self._fleet.workers.get(worker)
+        if known is not None:
+            known.health.failed(now=now)
+
+    def worker_ok(self, worker: WorkerId, *, now: float) -> None:
+        known = self._fleet.workers.get(worker)
+        if known is not None:
+            known.health.succeeded(now=now)
+
+    def worker_forgotten(self, worker: WorkerId) -> None:
+        """The worker restarted or cleared its cache: nothing is thought to be cached there any more."""
+        self._index.wipe(worker)
+        self._sessions.forget_worker(worker)
+
+    def state(self, *, now: float) -> TableState:
+        workers = self._fleet.workers.values()
+        return TableState(
+            worker_states={worker.id: self._worker_state(worker, now) for worker in workers},
+            worker_outstanding={worker.id: worker.load.outstanding for worker in workers},
+            worker_prefill_tokens_per_s={worker.id: worker.rate.tokens_per_s for worker in workers},
+            worker_credit={worker.id: worker.credit.share for worker in workers},
+            panicking_pools=[pool.id for pool in self._fleet.pools.values() if pool.panics(now)],
+            index_blocks=self._index.blocks,
+            index_bytes=self._index.size_bytes,
+            sessions=len(self._sessions),
+        )
+
+    def drain_heat(self, *, now: float) -> list[PrefixHeat]:
+        """Hot prefixes since the last call, hottest first."""
+        return self._heat.drain(self._tokens_of)
+
+    def _view(self, request: RoutingRequest, pool: Pool, now: float) -> choice.View:
+        fingerprint = request.fingerprint
+        matched: dict[WorkerId, int] = {}
+        tokens, tokens_a_block = choice.UNKNOWN_PROMPT_TOKENS, 0.0
+        if fingerprint is not None:
+            matched = dict(self._index.matches(request.grant.tenant, fingerprint.hashes))
+            tokens = max(pool.text.tokens(fingerprint.text_bytes), 1)
+            tokens_a_block = fingerprint.block_bytes / pool.text.bytes_per_token
+        watermark = request.grant.policy.watermark or pool.policy.watermark
+        return choice.View(request, pool, now, watermark, matched, tokens, tokens_a_block)
+
+    def _note_other_routers(self, now: float) -> None:
+        if self._others_seen:
+            self._others_seen_at = now
+            self._others_seen = self._other_routers is None or self._other_routers > 0
+
+    def _add_heat(self, worker: RoutableWorker, tokens: int, now: float) -> None:
+        pool = self._fleet.pools.get(worker.pool)
+        if pool is None:
+            return
+        age_s = now - pool.heat_started_at
+        if age_s > HEAT_RESCALE_AFTER_S:
+            for member in pool.workers:
+                member.heat_ms *= 2.0 ** (-age_s / choice.HEAT_HALF_LIFE_S)
+            pool.heat_started_at, age_s = now, 0.0
+        prefill_ms = tokens / worker.rate.tokens_per_s * 1000.0
+        worker.heat_ms += prefill_ms * 2.0 ** (age_s / choice.HEAT_HALF_LIFE_S)
+
+    def _history_complete(self, reservation: Reservation, worker: RoutableWorker) -> bool:
+        grant = reservation.decision.request.grant
+        births = [worker.started_at, worker.cache_epoch_at, grant.policy.generation_at or None]
+        return history_complete(
+            began_at=max((birth for birth in births if birth is not None), default=None),
+            lost_at=[
+                self._booted_at,
+                worker.joined_at,
+                self._index.evicted_at(grant.tenant),
+                self._histories.forgotten_at,
+                self._histories.leaves_forgotten_at,
+                self._others_seen_at,
+            ],
+            other_routers=self._other_routers,
+        )
+
+    def _learn(self, reservation: Reservation, outcome: Outcome, worker: RoutableWorker) -> None:
+        decision = reservation.decision
+        fingerprint = decision.request.fingerprint
+        if not outcome.ok:
+            if reservation.first_byte_at is None and fingerprint is not None:
+                # Refused or never reached: what this request would have added was not cached.
+                self._index.disbelieve(
+                    decision.request.grant.tenant,
+                    fingerprint.hashes,
+                    decision.worker,
+                    from_block=decision.matched_blocks,
+                )
+            return
+        if outcome.prompt_tokens is not None:
+            pool = self._fleet.pools.get(worker.pool)
+            if pool is not None and fingerprint is not None:
+                pool.text.observe(text_bytes=fingerprint.text_bytes, prompt_tokens=outcome.prompt_tokens)
+        if outcome.cached_tokens is not None:
+            worker.credit.observe(
+                predicted_tokens=decision.predicted_hit_tokens, delivered_tokens=outcome.cached_tokens
+            )
+        self._learn_rate(reservation, outcome, worker)
+
+    def _learn_rate(self, reservation: Reservation, outcome: Outcome, worker: RoutableWorker) -> None:
+        """TTFT ÷ the uncached tokens up to this request's last one, those pending before it included."""
+        if reservation.first_byte_at is None:
+            return
+        tokens = reservation.prefill_tokens
+        if outcome.prompt_tokens is not None and outcome.cached_tokens is not None:
+            tokens = max(outcome.prompt_tokens - outcome.cached_tokens, 0)
+        worker.rate.observe(
+            tokens=tokens + reservation.ahead_tokens, seconds=reservation.first_byte_at - reservation.reserved_at
+        )
+
+    def _tokens_of(self, pool: PoolId, text_bytes: int) -> int:
+        known = self._fleet.pools.get(pool)
+        return known.text.tokens(text_bytes) if known is not None else 0
+
+    def _worker_state(self, worker: RoutableWorker, now: float) -> str:
+        if worker.state != "ready":
+            return worker.state
+        if worker.health.ejected(now):
+            return "ejected"
+        pool = self._fleet.pools.get(worker.pool)
+        return "full" if pool is not None and worker.watermarks.full(pool.policy.watermark) else "ready"
