@@ -67,12 +67,15 @@ SERIES_WANTED = (
     *LABELLED_COUNTERS,
     *ALIASES,
 )
+SNIFFED_CHARACTERS = 16_384
+"""How much of a page without wanted series is looked at to tell it from garbage."""
 LABEL_VALUES_MAX = 64
 """Distinct values of one label that are kept; a page with more is hostile."""
 
 # Possessive quantifiers: a hostile line cannot make the match backtrack.
 _SAMPLE = re.compile(
-    r'([a-zA-Z_:][\w:]*+)(?:\{((?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+)\})?[ \t]++(\S++)(?:[ \t]++-?\d++)?(?:[ \t]++#.*)?[ \t]*+$'
+    r'([a-zA-Z_:][\w:]*+)(?:\{((?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+)\})?'
+    r"[ \t]++(\S++)(?:[ \t]++-?\d++)?(?:[ \t]++#.*)?[ \t]*+$"
 )
 _LABEL = re.compile(r'([a-zA-Z_]\w*+)\s*+=\s*+"((?:[^"\\]++|\\.)*+)"')
 _ESCAPE = re.compile(r"\\(.)")
@@ -100,6 +103,9 @@ class Reading:
     bad_samples: int = 0
     """Wanted samples that could not be read, were NaN, infinite or out of range: each is unknown."""
 
+    is_metrics_page: bool = True
+    """False when the text holds no sample of any kind, although it is not empty."""
+
     @property
     def metrics_missing(self) -> bool:
         return self.vllm_series == 0
@@ -122,7 +128,14 @@ def read_metrics_page(text: str) -> Reading:
     _read_gauges(grouped, reading)
     _read_counters(grouped, reading)
     reading.facts = _facts_of(grouped.get(CACHE_CONFIG, []))
+    reading.is_metrics_page = reading.vllm_series > 0 or _holds_samples(text)
     return reading
+
+
+def _holds_samples(text: str) -> bool:
+    """Whether any of the first lines is a sample; an empty page is a page without series."""
+    lines = [line for line in text[:SNIFFED_CHARACTERS].split("\n") if line.strip() and line[0] != "#"]
+    return not text.strip() or any(parse_sample(line) is not None for line in lines)
 
 
 def _wanted_samples(text: str, reading: Reading) -> Iterator[Sample]:
@@ -238,7 +251,7 @@ def _facts_of(samples: list[Sample]) -> dict[str, object]:
 
 
 def _blocks_of(samples: list[Sample], block_size: int | None) -> int | None:
-    """Blocks of all engines. `kv_cache_size_tokens` is an engine's own; `num_gpu_blocks` names all engines' together."""
+    """Blocks of all engines: `kv_cache_size_tokens` is an engine's own, `num_gpu_blocks` all engines' together."""
     tokens = [_int_of(sample.labels.get("kv_cache_size_tokens")) for sample in samples]
     if block_size and all(tokens):
         return sum(count or 0 for count in tokens) // block_size
