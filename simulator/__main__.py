@@ -1,4 +1,4 @@
-"""`python -m simulator worker …` and `python -m simulator traffic …`."""
+"""`python -m simulator worker | traffic | placement`; each has --help."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ def main(arguments: list[str] | None = None) -> int:
     subcommands = parser.add_subparsers(dest="command", required=True)
     commands.add_worker(subcommands)
     commands.add_traffic(subcommands)
+    commands.add_placement(subcommands)
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from simulator.clients import load_clients
 from simulator.engine import EngineLimits
 from simulator.faults import Faults, changed, parse_fault_flag
+from simulator.profiles import compare_placements
 from simulator.timing import KV_BLOCKS, PREFILL_TOKENS_PER_S, StepCost
+from simulator.traffic import TRACE_NAMES, TrafficConfig, run_traffic, two_tenants
 from simulator.worker import QUEUED_REQUESTS_MAX, WorkerConfig, serve
 
 Subcommands = Any  # argparse names the type of add_subparsers() only privately
@@ -93,4 +98,64 @@ def _faults(flags: list[str]) -> Faults:
 
 
 def add_traffic(subcommands: Subcommands) -> None:
-    pass
+    parser = subcommands.add_parser("traffic", help="replay recorded traffic against a router")
+    parser.add_argument("--url", default="http://127.0.0.1:8080")
+    parser.add_argument("--keys", type=Path, required=True, help="JSON list of clients; see simulator/README.md")
+    parser.add_argument("--trace", choices=TRACE_NAMES, default="weka")
+    parser.add_argument("--speed", type=float, default=6.0, help="divides think times and gaps")
+    parser.add_argument("--conversation-speed", type=float, help="of the conversation trace; default: --speed")
+    parser.add_argument("--length-scale", type=float, help="default: 1/16 for WEKA, 1/8 for conversations")
+    parser.add_argument("--sessions", type=int, default=36, help="WEKA sessions at once")
+    parser.add_argument("--duration", type=float, help="seconds; default: until interrupted")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--report", type=Path, help="where to write what was measured, as JSON")
+    parser.add_argument("--probe-isolation", type=float, default=0.0, metavar="SHARE")
+    parser.set_defaults(run=_run_traffic)
+
+
+def _run_traffic(options: argparse.Namespace) -> int:
+    summary = asyncio.run(run_traffic(traffic_config(options)))
+    print(msgspec.json.format(msgspec.json.encode(summary)).decode())
+    return 0
+
+
+def traffic_config(options: argparse.Namespace) -> TrafficConfig:
+    """Raises UsageError."""
+    for name in ("speed", "conversation_speed", "length_scale", "sessions", "duration"):
+        value = getattr(options, name)
+        if value is not None and value <= 0:
+            raise UsageError(f"--{name.replace('_', '-')} must be positive")
+    if not 0 <= options.probe_isolation <= 1:
+        raise UsageError("--probe-isolation is a share between 0 and 1")
+    try:
+        clients = load_clients(options.keys)
+        if options.probe_isolation:
+            two_tenants(clients)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return TrafficConfig(
+        url=options.url,
+        clients=clients,
+        trace=options.trace,
+        speed=options.speed,
+        conversation_speed=options.conversation_speed,
+        length_scale=options.length_scale,
+        sessions=options.sessions,
+        duration_s=options.duration,
+        seed=options.seed,
+        report=options.report,
+        probe_share=options.probe_isolation,
+    )
+
+
+def add_placement(subcommands: Subcommands) -> None:
+    parser = subcommands.add_parser("placement", help="session-affine against round-robin placement, in process")
+    parser.add_argument("--duration", type=float, default=180.0, help="virtual seconds")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.set_defaults(run=_run_placement)
+
+
+def _run_placement(options: argparse.Namespace) -> int:
+    shares = compare_placements(duration_s=options.duration, seed=options.seed)
+    print(msgspec.json.format(msgspec.json.encode(shares)).decode())
+    return 0
