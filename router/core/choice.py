@@ -20,7 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from router.contract.ids import WorkerId
-from router.contract.snapshot import Watermark
 from router.contract.telemetry import Candidate
 from router.core.fleet import Pool, RoutableWorker
 from router.core.model import Decision, NoWorker, RoutingRequest
@@ -46,6 +45,8 @@ HEAT_HALF_LIFE_S = 60.0
 MARGIN_SHARE = 0.05
 MARGIN_MS = 1.0
 """Affinity yields only to a gain above 1 ms and above 5 % of a cold prefill: below that estimates are noise."""
+HOME_MARGIN_SHARE = 0.25
+"""The home of a new prefix saves nothing yet: it is kept, so that routers agree, unless another is a quarter better."""
 MATCH_SHARE_MIN = 0.1
 """A match of less of the prompt is a common head, not affinity (C37): it still counts for what it saves."""
 HELD_SHARE = 0.5
@@ -64,44 +65,55 @@ Terms = tuple[float, float, float, float]
 
 @dataclass(slots=True)
 class View:
-    """What one choice knows: the request beside the pool's means at this moment."""
+    """What one choice knows: the request beside the pool's means at this moment. Built by `view_of`."""
 
     request: RoutingRequest
     pool: Pool
     now: float
-    watermark: Watermark
     matched: dict[WorkerId, int]
     """Blocks of the prompt each worker is thought to hold."""
+    blocks: int
     prompt_tokens: int
     tokens_a_block: float
-    mean_rate: float = 1.0
-    mean_outstanding: float = 0.0
-    mean_heat_ms: float = 0.0
-    heat_scale: float = 1.0
-    ignore_ejection: bool = False
-    ignore_watermark: bool = False
-
-    @property
-    def cold_ms(self) -> float:
-        return self.prompt_tokens / self.mean_rate * 1000.0
-
-    @property
-    def blocks(self) -> int:
-        return len(self.request.fingerprint.hashes) if self.request.fingerprint else 0
+    cold_ms: float
+    """Prefill of the whole prompt on the pool's typical worker."""
+    full: frozenset[WorkerId]
+    fair_outstanding: float
+    fair_heat_ms: float
+    hot_spot_factor: float
+    ignore_ejection: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Preference:
-    worker: RoutableWorker | None
-    reason: str
+def view_of(request: RoutingRequest, pool: Pool, matched: dict[WorkerId, int], *, now: float) -> View:
+    """`matched`: blocks of the prompt by worker, as the index says."""
+    fingerprint = request.fingerprint
+    tokens, tokens_a_block = UNKNOWN_PROMPT_TOKENS, 0.0
+    if fingerprint is not None:
+        tokens = max(pool.text.tokens(fingerprint.text_bytes), 1)
+        tokens_a_block = fingerprint.block_bytes / pool.text.bytes_per_token
+    members = max(len(pool.serving), 1)
+    return View(
+        request=request,
+        pool=pool,
+        now=now,
+        matched=matched,
+        blocks=len(fingerprint.hashes) if fingerprint is not None else 0,
+        prompt_tokens=tokens,
+        tokens_a_block=tokens_a_block,
+        cold_ms=tokens / pool.rate.tokens_per_s * 1000.0,
+        full=pool.full(request.grant.policy.watermark or pool.policy.watermark),
+        fair_outstanding=FAIR_SHARE * (pool.outstanding + pool.foreign_requests) / members + FAIR_REQUESTS,
+        fair_heat_ms=FAIR_SHARE * pool.heat_ms / members,
+        hot_spot_factor=HOT_SPOT_SHARE * 2.0 ** ((pool.heat_started_at - now) / HEAT_HALF_LIFE_S),
+        ignore_ejection=now >= pool.ejected_until or pool.panics(now),
+    )
 
 
 def choose(view: View, session_worker: WorkerId | None, *, explain: bool) -> Decision:
     """The decision for one request. Raises NoWorker when the pool has none to offer."""
     eligible = _filter(view)
-    _take_means(view, eligible)
-    pick = _PICKS[view.pool.policy.routing]
-    worker, decision = pick(view, eligible, session_worker)
+    decision = _PICKS[view.pool.policy.routing](view, eligible, session_worker)
+    worker = view.pool.by_id[decision.worker]
     decision.matched_blocks = view.matched.get(worker.id, 0)
     decision.predicted_hit_tokens = _hit_tokens(view, worker)
     decision.predicted_prompt_tokens = view.prompt_tokens
@@ -120,92 +132,80 @@ def exclusion(view: View, worker: RoutableWorker) -> str:
         return "tried"
     if not view.ignore_ejection and worker.health.ejected(view.now):
         return "ejected"
-    if not view.ignore_watermark and worker.watermarks.full(view.watermark) and not _holds(view, worker):
+    if worker.id in view.full and not _holds(view, worker):
         return "full"
     return ""
 
 
 def score(view: View, worker: RoutableWorker) -> Terms:
     """The four terms of net gain, in ms."""
-    rate = worker.rate.tokens_per_s
-    uncached_ms = (view.prompt_tokens - _hit_tokens(view, worker) * worker.credit.share) / rate * 1000.0
     load = worker.load
+    rate = worker.rate.tokens_per_s
     outstanding = load.outstanding + worker.foreign_requests
-    saved = view.cold_ms - uncached_ms
-    queue = load.remaining_tokens(tokens_per_s=rate, now=view.now) / rate * 1000.0
-    queue += (load.decoding + worker.foreign_requests) * DECODE_INTERFERENCE_MS
-    pressure = uncached_ms * (MISS_WEIGHT * outstanding / (outstanding + BUSY_REQUESTS) + worker.churn)
-    return saved, queue, pressure, _imbalance_ms(view, worker, outstanding)
-
-
-def _imbalance_ms(view: View, worker: RoutableWorker, outstanding: int) -> float:
-    imbalance = 0.0
-    above = outstanding - FAIR_SHARE * view.mean_outstanding - FAIR_REQUESTS
-    if above > 0:
-        red_line = 2.0 if outstanding > view.pool.policy.spill_outstanding else 1.0
-        imbalance += above * red_line * (IMBALANCE_SHARE * view.cold_ms + DECODE_INTERFERENCE_MS)
-    hot = worker.heat_ms - FAIR_SHARE * view.mean_heat_ms
-    if hot > 0:
-        imbalance += HOT_SPOT_SHARE * hot * view.heat_scale
-    return imbalance
+    uncached_tokens = float(view.prompt_tokens)
+    if view.matched:
+        uncached_tokens -= _hit_tokens(view, worker) * worker.credit.share
+    uncached_ms = uncached_tokens / rate * 1000.0
+    pressure = uncached_ms * worker.churn
+    queue = imbalance = 0.0
+    if outstanding:
+        queue = load.remaining_tokens(tokens_per_s=rate, now=view.now) / rate * 1000.0
+        queue += (load.decoding + worker.foreign_requests) * DECODE_INTERFERENCE_MS
+        pressure += uncached_ms * MISS_WEIGHT * outstanding / (outstanding + BUSY_REQUESTS)
+        above = outstanding - view.fair_outstanding
+        if above > 0:
+            red_line = 2.0 if outstanding > view.pool.policy.spill_outstanding else 1.0
+            imbalance = above * red_line * (IMBALANCE_SHARE * view.cold_ms + DECODE_INTERFERENCE_MS)
+    hot_ms = worker.heat_ms - view.fair_heat_ms
+    if hot_ms > 0:
+        imbalance += hot_ms * view.hot_spot_factor
+    return view.cold_ms - uncached_ms, queue, pressure, imbalance
 
 
 def _filter(view: View) -> list[RoutableWorker]:
     """Eligible workers. When every worker left is full, the watermark halts nothing (C51)."""
-    workers = view.pool.workers
-    view.ignore_ejection = view.pool.panics(view.now)
-    eligible = [worker for worker in workers if not exclusion(view, worker)]
+    serving = view.pool.serving
+    if serving and view.ignore_ejection and not view.full and not view.request.exclude:
+        return serving
+    eligible = [worker for worker in serving if not exclusion(view, worker)]
+    if not eligible and view.full:
+        view.full = frozenset()
+        eligible = [worker for worker in serving if not exclusion(view, worker)]
     if not eligible:
-        view.ignore_watermark = True
-        eligible = [worker for worker in workers if not exclusion(view, worker)]
-    if not eligible:
-        retry_after_s = RETRY_AFTER_BUSY_S if workers else RETRY_AFTER_EMPTY_S
+        retry_after_s = RETRY_AFTER_BUSY_S if view.pool.workers else RETRY_AFTER_EMPTY_S
         raise NoWorker("No worker is available for this model at the moment. Please retry.", retry_after_s)
     return eligible
 
 
-def _take_means(view: View, eligible: list[RoutableWorker]) -> None:
-    count = len(eligible)
-    view.mean_rate = sum(worker.rate.tokens_per_s for worker in eligible) / count
-    view.mean_outstanding = sum(worker.load.outstanding + worker.foreign_requests for worker in eligible) / count
-    view.mean_heat_ms = sum(worker.heat_ms for worker in eligible) / count
-    view.heat_scale = 2.0 ** ((view.pool.heat_started_at - view.now) / HEAT_HALF_LIFE_S)
-
-
-def _pick_by_gain(
-    view: View, eligible: list[RoutableWorker], session_worker: WorkerId | None
-) -> tuple[RoutableWorker, Decision]:
-    gains = [(_net(view, worker), worker) for worker in eligible]
-    margin = max(MARGIN_MS, MARGIN_SHARE * view.cold_ms)
-    floor = max(net for net, _ in gains) - margin
-    near = [worker for net, worker in gains if net >= floor]
-    preference = _preference(view, near, session_worker)
-    preferred = preference.worker
+def _pick_by_gain(view: View, eligible: list[RoutableWorker], session_worker: WorkerId | None) -> Decision:
+    nets = [_net(view, worker) for worker in eligible]
+    best = max(nets)
+    preferred, reason = _preference(view, session_worker)
+    share = HOME_MARGIN_SHARE if reason == "home" else MARGIN_SHARE
+    margin = max(MARGIN_MS, share * view.cold_ms)
+    if preferred is not None and not exclusion(view, preferred) and _net(view, preferred) >= best - margin:
+        return _decision(view, preferred, reason, preferred)
+    near = [worker for worker, net in zip(eligible, nets, strict=True) if net >= best - margin]
     if preferred is None:
-        worker = _least_loaded(view, near)
-        return worker, _decision(view, worker, "least_outstanding", None)
-    if preferred in near:
-        return preferred, _decision(view, preferred, preference.reason, preferred)
-    worker = _best_of(view, near)
+        return _decision(view, _least_loaded(view, near), "least_outstanding", None)
     spill = _spill(view, preferred)
-    reason = "spill_watermark" if spill == "watermark" else "spill_load" if spill == "load" else preference.reason
-    return worker, _decision(view, worker, reason, preferred, spill=spill)
+    reason = "spill_watermark" if spill == "watermark" else "spill_load" if spill == "load" else reason
+    return _decision(view, _best_of(view, near), reason, preferred, spill=spill)
 
 
-def _preference(view: View, near: list[RoutableWorker], session_worker: WorkerId | None) -> Preference:
-    """Where affinity alone would send the request, whatever the load: session, prefix, home (S2.1)."""
-    members = view.pool.workers
-    if session_worker is not None:
-        for worker in members:
-            if worker.id == session_worker:
-                return Preference(worker, "session")
+def _preference(view: View, session_worker: WorkerId | None) -> tuple[RoutableWorker | None, str]:
+    """Where affinity alone would send the request, and the reason: session, prefix, home (S2.1)."""
+    by_id = view.pool.by_id
+    if session_worker is not None and session_worker in by_id:
+        return by_id[session_worker], "session"
     deepest = max(view.matched.values(), default=0)
     if deepest and deepest >= MATCH_SHARE_MIN * view.blocks:
-        holders = [worker for worker in members if view.matched.get(worker.id) == deepest]
-        liked = [worker for worker in holders if worker in near] or holders
-        return Preference(_least_loaded(view, liked), "prefix")
+        holders = [by_id[worker] for worker, blocks in view.matched.items() if blocks == deepest and worker in by_id]
+        usable = holders if len(holders) == 1 else [worker for worker in holders if not exclusion(view, worker)]
+        if usable or holders:
+            return _least_loaded(view, usable or holders), "prefix"
     key = home_key(view, deepest)
-    return Preference(None if key is None else _home(view, key), "home")
+    return (None if key is None else _home(view, key)), "home"
 
 
 def home_key(view: View, shared_blocks: int) -> int | None:
@@ -218,8 +218,8 @@ def home_key(view: View, shared_blocks: int) -> int | None:
 
 
 def _home(view: View, key: int, takes: Callable[[RoutableWorker], bool] | None = None) -> RoutableWorker | None:
-    by_id = {worker.id: worker for worker in view.pool.workers}
-    home = view.pool.ring.home(key, (lambda _: True) if takes is None else (lambda worker: takes(by_id[worker])))
+    by_id = view.pool.by_id
+    home = view.pool.ring.home(key, None if takes is None else (lambda worker: takes(by_id[worker])))
     return None if home is None else by_id[home]
 
 
@@ -247,34 +247,27 @@ def _in_turn(view: View, workers: list[RoutableWorker]) -> RoutableWorker:
     return worker
 
 
-def _pick_round_robin(
-    view: View, eligible: list[RoutableWorker], session_worker: WorkerId | None
-) -> tuple[RoutableWorker, Decision]:
-    worker = _in_turn(view, eligible)
-    return worker, _decision(view, worker, "round_robin", None)
+def _pick_round_robin(view: View, eligible: list[RoutableWorker], _: WorkerId | None) -> Decision:
+    return _decision(view, _in_turn(view, eligible), "round_robin", None)
 
 
-def _pick_least_outstanding(
-    view: View, eligible: list[RoutableWorker], session_worker: WorkerId | None
-) -> tuple[RoutableWorker, Decision]:
+def _pick_least_outstanding(view: View, eligible: list[RoutableWorker], _: WorkerId | None) -> Decision:
     least = min(worker.load.outstanding + worker.foreign_requests for worker in eligible)
     idle = [worker for worker in eligible if worker.load.outstanding + worker.foreign_requests == least]
-    worker = _in_turn(view, idle)
-    return worker, _decision(view, worker, "least_outstanding", None)
+    return _decision(view, _in_turn(view, idle), "least_outstanding", None)
 
 
-def _pick_by_ring(
-    view: View, eligible: list[RoutableWorker], session_worker: WorkerId | None
-) -> tuple[RoutableWorker, Decision]:
+def _pick_by_ring(view: View, eligible: list[RoutableWorker], _: WorkerId | None) -> Decision:
     """Pure consistent hashing of the first blocks: load moves nothing, an ineligible home goes to its successor."""
     key = home_key(view, 0)
     home = None if key is None else _home(view, key)
     if key is None or home is None:
-        worker = _in_turn(view, eligible)
-        return worker, _decision(view, worker, "least_outstanding", None)
-    worker = _home(view, key, lambda each: each in eligible) or eligible[0]
-    spill = "" if worker is home else _spill(view, home)
-    return worker, _decision(view, worker, "spill_watermark" if spill == "watermark" else "home", home, spill=spill)
+        return _decision(view, _in_turn(view, eligible), "least_outstanding", None)
+    if not exclusion(view, home):
+        return _decision(view, home, "home", home)
+    worker = _home(view, key, lambda each: not exclusion(view, each)) or eligible[0]
+    spill = _spill(view, home)
+    return _decision(view, worker, "spill_watermark" if spill == "watermark" else "home", home, spill=spill)
 
 
 _PICKS = {

@@ -50,29 +50,67 @@ class RoutableWorker:
 class Pool:
     id: PoolId
     policy: PoolPolicy
+    rate: PrefillRate
+    """Of its typical worker: every worker's samples teach it."""
     workers: list[RoutableWorker]
     ring: Ring
+    by_id: dict[WorkerId, RoutableWorker] = field(default_factory=dict)
+    serving: list[RoutableWorker] = field(default_factory=list)
+    """The workers whose state is ready."""
     text: TextRatio = field(default_factory=TextRatio)
     turns: int = 0
     """Requests spread in turn so far: breaks ties and drives round robin."""
+    outstanding: int = 0
+    """Own requests under way on all of its workers."""
+    foreign_requests: int = 0
+    heat_ms: float = 0.0
+    """Sum of its workers' `heat_ms`, in the same unit."""
     heat_started_at: float = 0.0
+    ejected_until: float = 0.0
+    """No worker is ejected from here on: spares the choice a look at each."""
+    _full: dict[Watermark, frozenset[WorkerId]] = field(default_factory=dict)
+
+    def take_members(self, members: list[RoutableWorker]) -> None:
+        """Set the workers and what is derived from them."""
+        self.workers = members
+        self.by_id = {worker.id: worker for worker in members}
+        self.serving = [worker for worker in members if worker.state == "ready"]
+        self.outstanding = sum(worker.load.outstanding for worker in members)
+        self.heat_ms = sum(worker.heat_ms for worker in members)
+        self.take_samples()
+
+    def take_samples(self) -> None:
+        """The workers' live figures changed."""
+        self.foreign_requests = sum(worker.foreign_requests for worker in self.workers)
+        self._full.clear()
+
+    def full(self, watermark: Watermark) -> frozenset[WorkerId]:
+        """The workers that take no new prefixes under this watermark; remembered until the next samples."""
+        full = self._full.get(watermark)
+        if full is None:
+            full = frozenset(worker.id for worker in self.workers if worker.watermarks.full(watermark))
+            self._full[watermark] = full
+        return full
 
     def panics(self, now: float) -> bool:
         """More than half of the serving workers are ejected (A9)."""
-        serving = [worker for worker in self.workers if worker.state == "ready"]
-        ejected = sum(worker.health.ejected(now) for worker in serving)
-        return ejected > PANIC_SHARE * len(serving)
+        if now >= self.ejected_until:
+            return False
+        ejected = sum(worker.health.ejected(now) for worker in self.serving)
+        return ejected > PANIC_SHARE * len(self.serving)
 
 
 class Fleet:
     def __init__(self) -> None:
         self.pools: dict[PoolId, Pool] = {}
         self.workers: dict[WorkerId, RoutableWorker] = {}
+        self._rates: dict[PoolId, PrefillRate] = {}
 
     def apply(self, snapshot: PolicySnapshot, *, now: float) -> set[WorkerId]:
         """Take the snapshot's pools and workers; returns the workers that left or were replaced under their id."""
         before = self.workers
-        self.workers = {worker: self._kept(worker, entry, snapshot, now) for worker, entry in snapshot.workers.items()}
+        self._rates = {pool: self._rate(pool, policy) for pool, policy in snapshot.pools.items()}
+        self.workers = {worker: self._kept(worker, entry, now) for worker, entry in snapshot.workers.items()}
         gone = {worker for worker, known in before.items() if self.workers.get(worker) is not known}
         self.pools = {pool: self._pool(pool, policy, now) for pool, policy in snapshot.pools.items()}
         for worker in self.workers.values():
@@ -91,27 +129,47 @@ class Fleet:
             worker.watermarks.observe(watermark_use(live, cache, now=now), now=now)
             worker.churn = churn_pressure(cache, now=now) or 0.0
             _note_foreign_requests(worker, live, now)
+        for pool in self.pools.values():
+            pool.take_samples()
         return restarted
 
-    def _kept(self, worker: WorkerId, entry: WorkerEntry, snapshot: PolicySnapshot, now: float) -> RoutableWorker:
+    def observe_rate(self, worker: RoutableWorker, *, tokens: int, seconds: float) -> None:
+        """A worker's prefill sample teaches its pool, and itself once it no longer shares the pool's rate."""
+        shared = self._rates.get(worker.pool)
+        if shared is None:
+            return
+        if worker.rate is shared:
+            worker.rate = PrefillRate(shared.tokens_per_s)
+        worker.rate.observe(tokens=tokens, seconds=seconds)
+        shared.observe(tokens=tokens, seconds=seconds)
+
+    def _kept(self, worker: WorkerId, entry: WorkerEntry, now: float) -> RoutableWorker:
         known = self.workers.get(worker)
         if known is not None and known.pool == entry.pool and known.url == entry.url:
             known.state = entry.state
             return known
-        pool = snapshot.pools.get(entry.pool)
-        rate = (pool.prefill_tokens_per_s if pool else None) or PREFILL_TOKENS_PER_S_DEFAULT
-        return RoutableWorker(worker, entry.pool, entry.url, entry.state, now, PrefillRate(rate))
+        rate = self._rates.get(entry.pool) or PrefillRate()
+        return RoutableWorker(worker, entry.pool, entry.url, entry.state, now, rate)
+
+    def _rate(self, pool: PoolId, policy: PoolPolicy) -> PrefillRate:
+        known = self._rates.get(pool)
+        return known or PrefillRate(policy.prefill_tokens_per_s or PREFILL_TOKENS_PER_S_DEFAULT)
 
     def _pool(self, pool: PoolId, policy: PoolPolicy, now: float) -> Pool:
         members = [worker for worker in self.workers.values() if worker.pool == pool]
         known = self.pools.get(pool)
+        ring_stays = (
+            known is not None
+            and known.policy.virtual_nodes == policy.virtual_nodes
+            and set(known.by_id) == {worker.id for worker in members}
+        )
         if known is None:
-            ring = Ring((worker.id for worker in members), virtual_nodes=policy.virtual_nodes)
-            return Pool(pool, policy, members, ring, heat_started_at=now)
-        same_members = {worker.id for worker in known.workers} == {worker.id for worker in members}
-        if not same_members or known.policy.virtual_nodes != policy.virtual_nodes:
+            ring = Ring((), virtual_nodes=policy.virtual_nodes)
+            known = Pool(pool, policy, self._rates[pool], members, ring, heat_started_at=now)
+        if not ring_stays:
             known.ring = Ring((worker.id for worker in members), virtual_nodes=policy.virtual_nodes)
-        known.policy, known.workers = policy, members
+        known.policy = policy
+        known.take_members(members)
         return known
 
 

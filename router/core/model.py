@@ -9,7 +9,6 @@ from router.contract.ids import KeyId, NamespaceId, PoolId, TemplateRef, TenantI
 from router.contract.snapshot import NamespacePolicy
 from router.contract.telemetry import Candidate
 
-
 if TYPE_CHECKING:
     from router.core.fleet import RoutableWorker
 

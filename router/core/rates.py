@@ -32,6 +32,8 @@ _CREDIT_MIN = 0.05
 
 @dataclass(slots=True)
 class PrefillRate:
+    """Prefill speed of one worker, or of a pool's typical worker. A worker without samples shares its pool's object."""
+
     tokens_per_s: float = PREFILL_TOKENS_PER_S_DEFAULT
     samples: int = 0
 

@@ -27,8 +27,8 @@ class Ring:
         self._positions = [position for position, _ in points]
         self._owners = [worker for _, worker in points]
 
-    def home(self, key: int, takes: Callable[[WorkerId], bool]) -> WorkerId | None:
-        """The first worker clockwise of `key` (any non-negative int) that `takes` it; None when none does."""
+    def home(self, key: int, takes: Callable[[WorkerId], bool] | None = None) -> WorkerId | None:
+        """The first worker clockwise of `key` (any non-negative int) that `takes` it (default: all); None if none."""
         count = len(self._owners)
         start = bisect_right(self._positions, key & _MASK_64)
         refused: set[WorkerId] = set()
@@ -36,7 +36,7 @@ class Ring:
             worker = self._owners[(start + step) % count]
             if worker in refused:
                 continue
-            if takes(worker):
+            if takes is None or takes(worker):
                 return worker
             refused.add(worker)
         return None

@@ -162,12 +162,15 @@ class RoutingTable:
         pool = self._fleet.pools.get(request.grant.pool)
         if pool is None:
             raise NoWorker("No worker is available for this model at the moment. Please retry.", 5)
+        matched: dict[WorkerId, int] = {}
+        if request.fingerprint is not None:
+            matched = dict(self._index.matches(request.grant.tenant, request.fingerprint.hashes))
         session_worker = None
         if request.session:
             session_worker = self._sessions.worker(
                 self._sessions.key(request.grant.namespace, request.session), now=now
             )
-        return choice.choose(self._view(request, pool, now), session_worker, explain=explain)
+        return choice.choose(choice.view_of(request, pool, matched, now=now), session_worker, explain=explain)
 
     def reserve(self, decision: Decision, *, now: float) -> Reservation:
         """Count the decision's load at once (C31) and write its prefix into the index. Release it exactly once."""
@@ -179,7 +182,10 @@ class RoutingTable:
         if worker is not None:
             reservation.ahead_tokens = worker.load.pending_tokens
             worker.load.reserve(tokens, tokens_per_s=worker.rate.tokens_per_s, now=now)
-            self._add_heat(worker, tokens, now)
+            pool = self._fleet.pools.get(worker.pool)
+            if pool is not None:
+                pool.outstanding += 1
+                self._add_heat(worker, pool, tokens, now)
         if request.fingerprint is not None:
             self._index.insert(request.grant.tenant, request.fingerprint.hashes, decision.worker, now=now)
             self._heat.count(request.grant.namespace, request.grant.pool, request.fingerprint, decision.worker)
@@ -215,6 +221,9 @@ class RoutingTable:
             decoding = reservation.first_byte_at is not None
             rate = worker.rate.tokens_per_s
             worker.load.release(reservation.prefill_tokens, tokens_per_s=rate, now=now, decoding=decoding)
+            pool = self._fleet.pools.get(worker.pool)
+            if pool is not None and pool.by_id.get(worker.id) is worker:
+                pool.outstanding -= 1
             self._learn(reservation, outcome, worker)
             saved_ms = (outcome.cached_tokens or 0) / worker.rate.tokens_per_s * 1000.0
         return Assessment(decision.predicted_hit_tokens, saved_ms, verdict.isolation, verdict.bound_tokens)
@@ -222,8 +231,12 @@ class RoutingTable:
     def worker_failed(self, worker: WorkerId, *, now: float) -> None:
         """A connect failure or a 5xx answer; never call it for a 4xx (C57)."""
         known = self._fleet.workers.get(worker)
-        if known is not None:
-            known.health.failed(now=now)
+        if known is None:
+            return
+        known.health.failed(now=now)
+        pool = self._fleet.pools.get(known.pool)
+        if pool is not None:
+            pool.ejected_until = max(pool.ejected_until, known.health.until)
 
     def worker_ok(self, worker: WorkerId, *, now: float) -> None:
         known = self._fleet.workers.get(worker)
@@ -252,33 +265,22 @@ class RoutingTable:
         """Hot prefixes since the last call, hottest first."""
         return self._heat.drain(self._tokens_of)
 
-    def _view(self, request: RoutingRequest, pool: Pool, now: float) -> choice.View:
-        fingerprint = request.fingerprint
-        matched: dict[WorkerId, int] = {}
-        tokens, tokens_a_block = choice.UNKNOWN_PROMPT_TOKENS, 0.0
-        if fingerprint is not None:
-            matched = dict(self._index.matches(request.grant.tenant, fingerprint.hashes))
-            tokens = max(pool.text.tokens(fingerprint.text_bytes), 1)
-            tokens_a_block = fingerprint.block_bytes / pool.text.bytes_per_token
-        watermark = request.grant.policy.watermark or pool.policy.watermark
-        return choice.View(request, pool, now, watermark, matched, tokens, tokens_a_block)
-
     def _note_other_routers(self, now: float) -> None:
         if self._others_seen:
             self._others_seen_at = now
             self._others_seen = self._other_routers is None or self._other_routers > 0
 
-    def _add_heat(self, worker: RoutableWorker, tokens: int, now: float) -> None:
-        pool = self._fleet.pools.get(worker.pool)
-        if pool is None:
-            return
+    def _add_heat(self, worker: RoutableWorker, pool: Pool, tokens: int, now: float) -> None:
         age_s = now - pool.heat_started_at
         if age_s > HEAT_RESCALE_AFTER_S:
+            decay = 2.0 ** (-age_s / choice.HEAT_HALF_LIFE_S)
             for member in pool.workers:
-                member.heat_ms *= 2.0 ** (-age_s / choice.HEAT_HALF_LIFE_S)
+                member.heat_ms *= decay
+            pool.heat_ms *= decay
             pool.heat_started_at, age_s = now, 0.0
-        prefill_ms = tokens / worker.rate.tokens_per_s * 1000.0
-        worker.heat_ms += prefill_ms * 2.0 ** (age_s / choice.HEAT_HALF_LIFE_S)
+        grown_ms = tokens / worker.rate.tokens_per_s * 1000.0 * 2.0 ** (age_s / choice.HEAT_HALF_LIFE_S)
+        worker.heat_ms += grown_ms
+        pool.heat_ms += grown_ms
 
     def _history_complete(self, reservation: Reservation, worker: RoutableWorker) -> bool:
         grant = reservation.decision.request.grant
@@ -326,8 +328,10 @@ class RoutingTable:
         tokens = reservation.prefill_tokens
         if outcome.prompt_tokens is not None and outcome.cached_tokens is not None:
             tokens = max(outcome.prompt_tokens - outcome.cached_tokens, 0)
-        worker.rate.observe(
-            tokens=tokens + reservation.ahead_tokens, seconds=reservation.first_byte_at - reservation.reserved_at
+        self._fleet.observe_rate(
+            worker,
+            tokens=tokens + reservation.ahead_tokens,
+            seconds=reservation.first_byte_at - reservation.reserved_at,
         )
 
     def _tokens_of(self, pool: PoolId, text_bytes: int) -> int:
