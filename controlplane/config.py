@@ -34,6 +34,8 @@ class Config(BaseSettings):
     """`postgresql://user:password@host:port/name`; empty = SQLite in the run folder."""
     redis_url: str = Field(default="", validation_alias=AliasChoices("TIDEMARK_REDIS_URL", "REDIS_URL"))
     """`redis://`, `rediss://` or `unix://`; empty = the embedded Valkey's, as its supervisor noted it."""
+    valkey_port: int = Field(default=6390, ge=1, le=65535)
+    """Port of the embedded Valkey on 127.0.0.1."""
     allowed_hosts: Annotated[list[str], NoDecode] = ["localhost", "127.0.0.1", "[::1]"]
     """Comma-separated host names under which the web server may be called."""
     csrf_trusted_origins: Annotated[list[str], NoDecode] = []
@@ -97,3 +99,9 @@ def secret_in_run_dir(run_dir: Path, name: str, value: str) -> str:
 
 def fleet_key_of(config: Config) -> FleetKey:
     return FleetKey.from_hex(secret_in_run_dir(config.run_dir, "fleet-key", config.fleet_key))
+
+
+def embedded_valkey_url(config: Config) -> str:
+    """URL of the Valkey that `manage.py up` starts; its password is made at random in the run folder."""
+    password = secret_in_run_dir(config.run_dir, "valkey-password", "")
+    return f"redis://:{password}@127.0.0.1:{config.valkey_port}/0"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from urllib.parse import unquote, urlsplit
 
 from django.utils.csp import CSP
 
-from controlplane.config import BASE_DIR, fleet_key_of, load_config, secret_in_run_dir
+from controlplane.config import BASE_DIR, embedded_valkey_url, fleet_key_of, load_config, secret_in_run_dir
 
 CONFIG = load_config()
 CONFIG.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -44,6 +44,8 @@ INSTALLED_APPS = [
     "controlplane.telemetry",
     "controlplane.isolation",
     "controlplane.api",
+    "controlplane.demo",
+    "controlplane.supervisor",
     "dashboard",
 ]
 
@@ -111,13 +113,13 @@ DATABASES = {"default": _database(CONFIG.database_url)}
 
 
 def _redis_url() -> str:
-    """The configured URL, else the one the supervisor of the embedded Valkey noted in the run folder."""
+    """The configured URL, else the one noted by the supervisor of the embedded Valkey, else where it would be."""
     if CONFIG.redis_url:
         return CONFIG.redis_url
     try:
         return (CONFIG.run_dir / "valkey-url").read_text().strip()
     except FileNotFoundError:
-        return "redis://127.0.0.1:6390/0"
+        return embedded_valkey_url(CONFIG)
 
 
 REDIS_URL = _redis_url()
@@ -159,7 +161,7 @@ STORAGES = {
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
 # Without a collected manifest (tests, a developer's shell) files are served straight from their folders.
-WHITENOISE_USE_FINDERS = not (STATIC_ROOT / "staticfiles.json").exists()
+WHITENOISE_USE_FINDERS = not (STATIC_ROOT / "staticfiles.json").exists() and "collectstatic" not in sys.argv
 if WHITENOISE_USE_FINDERS:
     STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
 
@@ -251,7 +253,3 @@ LOGGING = {
     "root": {"handlers": ["stderr"], "level": CONFIG.log_level},
     "loggers": {"httpx": {"level": "WARNING"}, "httpcore": {"level": "WARNING"}},
 }
-
-if os.environ.get("PYTEST_VERSION"):
-    # The slow password hash would be most of the tests' time; nothing else differs under test.
-    PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

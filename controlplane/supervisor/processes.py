@@ -1,0 +1,82 @@
+"""One child process: started in a session of its own, bound to the life of its parent, ended with all it started."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from controlplane.config import BASE_DIR
+
+PR_SET_PDEATHSIG = 1
+LINE_BYTES_MAX = 8 * 1024
+"""A longer line is shown in pieces."""
+
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+@dataclass(frozen=True)
+class Role:
+    name: str
+    argv: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+    """Beside the supervisor's own environment."""
+    death_signal: int = signal.SIGKILL
+    """What the kernel sends it when the supervisor dies without a word."""
+    runs_once: bool = False
+    """Its end with status 0 is its end, not a crash."""
+
+
+def die_with_parent(death_signal: int, parent_pid: int) -> None:
+    """Asks the kernel to signal this process when its parent's thread ends. Linux only; elsewhere does nothing."""
+    if _libc is None:
+        return
+    _libc.prctl(PR_SET_PDEATHSIG, death_signal)
+    if os.getppid() != parent_pid:  # it died before the kernel was asked
+        os.kill(os.getpid(), death_signal)
+
+
+async def spawn(role: Role, *, cwd: Path = BASE_DIR) -> asyncio.subprocess.Process:
+    """Raises OSError when the program cannot be started. Call it on the main thread, whose end is the parent's."""
+    return await asyncio.create_subprocess_exec(
+        *role.argv,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        cwd=cwd,
+        env={**os.environ, **role.env},
+        start_new_session=True,  # a Ctrl-C in the terminal reaches the supervisor alone, which ends all in order
+        preexec_fn=partial(die_with_parent, role.death_signal, os.getpid()),
+    )
+
+
+async def relay_lines(output: asyncio.StreamReader, show: Callable[[str], None]) -> None:
+    """Hands each line to `show` until the output ends."""
+    rest = b""
+    while chunk := await output.read(LINE_BYTES_MAX):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            show(line.decode(errors="replace").rstrip())
+        if len(rest) >= LINE_BYTES_MAX:
+            show(rest.decode(errors="replace"))
+            rest = b""
+    if rest:
+        show(rest.decode(errors="replace"))
+
+
+def signal_role(process: asyncio.subprocess.Process, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(number)
+
+
+def kill_group(pid: int) -> None:
+    """Ends what is left of the child's process group, also after the child itself is gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
