@@ -1,0 +1,193 @@
+"""One second of finished requests, summed by their dimensions. Pure: no clock, no socket."""
+
+from __future__ import annotations
+
+from router.contract.histogram import observe
+from router.contract.telemetry import DecisionSample, RequestRow, Violation
+from router.core.explain import sentence
+from router.core.model import Outcome
+from router.service import Finished
+
+ROWS_MAX = 2000
+"""Combinations of dimensions in a second; further ones are summed under empty names."""
+SAMPLES_PER_S_MAX = 50
+VIOLATIONS_PER_S_MAX = 200
+SLOW_MS = 5000.0
+"""A request slower than this is sampled when its namespace has no objective."""
+
+_Key = tuple[str, str, str, str, str, str]
+_NOBODY: _Key = ("", "", "", "", "", "")
+
+
+class SecondAggregate:
+    """Rows, violations and samples of the second under way; `take` hands them over and starts the next."""
+
+    def __init__(self) -> None:
+        self._rows: dict[_Key, RequestRow] = {}
+        self._violations: list[Violation] = []
+        self._samples: list[DecisionSample] = []
+
+    def add(self, finished: Finished, *, at: float, policy_version: int) -> None:
+        row = self._row(finished)
+        _count(row, finished)
+        outcome, assessment = finished.outcome, finished.assessment
+        violated = assessment is not None and assessment.isolation == "violation"
+        if violated and len(self._violations) < VIOLATIONS_PER_S_MAX:
+            self._violations.append(_violation(finished, at))
+        wanted = violated or finished.sampled or not outcome.ok or _is_slow(finished)
+        if wanted and finished.decision is not None and len(self._samples) < SAMPLES_PER_S_MAX:
+            self._samples.append(decision_sample(finished, at=at, policy_version=policy_version))
+
+    def take(self) -> tuple[list[RequestRow], list[Violation], list[DecisionSample]]:
+        taken = list(self._rows.values()), self._violations, self._samples
+        self._rows, self._violations, self._samples = {}, [], []
+        return taken
+
+    def _row(self, finished: Finished) -> RequestRow:
+        key = _key(finished)
+        row = self._rows.get(key)
+        if row is not None:
+            return row
+        if len(self._rows) >= ROWS_MAX:
+            key = _NOBODY
+            if key in self._rows:
+                return self._rows[key]
+        tenant, namespace, pool, worker, model, template = key
+        row = self._rows[key] = RequestRow(
+            tenant=tenant, namespace=namespace, pool=pool, worker=worker, model=model, template=template
+        )
+        return row
+
+
+def _key(finished: Finished) -> _Key:
+    """Only names the snapshot knows: what a client merely claims opens no row."""
+    grant = finished.grant
+    if grant is None:
+        return _NOBODY
+    worker = finished.decision.worker if finished.decision is not None else ""
+    return grant.tenant, grant.namespace, grant.pool, worker, grant.model, finished.template
+
+
+def _count(row: RequestRow, finished: Finished) -> None:
+    outcome = finished.outcome
+    row.requests += 1
+    row.retries += finished.retries
+    if outcome.error:
+        row.errors[outcome.error] = row.errors.get(outcome.error, 0) + 1
+    decision = finished.decision
+    if decision is not None and decision.spill:
+        row.spills[decision.spill] = row.spills.get(decision.spill, 0) + 1
+    if finished.decision_us is not None:
+        observe(row.decision_us, finished.decision_us)
+    if outcome.duration_ms is not None:
+        observe(row.duration, max(outcome.duration_ms, 0.0))
+    _count_tokens(row, finished)
+    _count_ttft(row, outcome)
+    _count_objective(row, finished)
+    _count_isolation(row, finished)
+
+
+def _count_tokens(row: RequestRow, finished: Finished) -> None:
+    outcome = finished.outcome
+    if outcome.prompt_tokens is None:
+        return
+    row.usage_known += 1
+    row.prompt_tokens += outcome.prompt_tokens
+    row.output_tokens += outcome.completion_tokens or 0
+    if outcome.cached_tokens is None:
+        return
+    row.hit_known += 1
+    row.hit_tokens += outcome.cached_tokens
+    row.hit_prompt_tokens += outcome.prompt_tokens
+    if finished.assessment is not None:
+        row.predicted_hit_tokens += finished.assessment.predicted_hit_tokens
+        row.saved_prefill_ms += finished.assessment.saved_prefill_ms
+
+
+def _count_ttft(row: RequestRow, outcome: Outcome) -> None:
+    if outcome.ttft_ms is None:
+        return
+    cached, prompt = outcome.cached_tokens, outcome.prompt_tokens
+    if cached is None or not prompt:
+        buckets = row.ttft_unknown
+    elif cached == 0:
+        buckets = row.ttft_miss
+    else:
+        buckets = row.ttft_hit if cached / prompt >= 0.5 else row.ttft_partial
+    observe(buckets, max(outcome.ttft_ms, 0.0))
+
+
+_CLIENTS_OWN = frozenset(("bad_request", "unauthorized", "forbidden", "not_found", "too_large", "client_disconnect"))
+"""Failures that say nothing about the service's objective."""
+
+
+def _count_objective(row: RequestRow, finished: Finished) -> None:
+    slo_ms = finished.grant.policy.ttft_slo_ms if finished.grant is not None else None
+    if slo_ms is None:
+        return
+    outcome = finished.outcome
+    if outcome.ttft_ms is not None:
+        row.slo_known += 1
+        row.slo_met += outcome.ok and outcome.ttft_ms <= slo_ms
+    elif not outcome.ok and outcome.error not in _CLIENTS_OWN:
+        row.slo_known += 1
+
+
+def _count_isolation(row: RequestRow, finished: Finished) -> None:
+    verdict = finished.assessment.isolation if finished.assessment is not None else ""
+    if verdict:
+        row.isolation_checked += 1
+        row.isolation_unknown += verdict == "unknown"
+        row.isolation_violations += verdict == "violation"
+
+
+def _is_slow(finished: Finished) -> bool:
+    outcome = finished.outcome
+    slo_ms = finished.grant.policy.ttft_slo_ms if finished.grant is not None else None
+    if slo_ms is not None:
+        return outcome.ttft_ms is not None and outcome.ttft_ms > slo_ms
+    waited_ms = outcome.ttft_ms if outcome.ttft_ms is not None else outcome.duration_ms
+    return waited_ms is not None and waited_ms > SLOW_MS
+
+
+def _violation(finished: Finished, at: float) -> Violation:
+    assert finished.grant is not None and finished.decision is not None and finished.assessment is not None
+    return Violation(
+        at=at,
+        request_id=finished.request_id,
+        tenant=finished.grant.tenant,
+        namespace=finished.grant.namespace,
+        pool=finished.grant.pool,
+        worker=finished.decision.worker,
+        model=finished.grant.model,
+        prompt_tokens=finished.outcome.prompt_tokens or 0,
+        cached_tokens=finished.outcome.cached_tokens or 0,
+        bound_tokens=finished.assessment.isolation_bound_tokens or 0,
+    )
+
+
+def decision_sample(finished: Finished, *, at: float, policy_version: int) -> DecisionSample:
+    decision, grant, outcome = finished.decision, finished.grant, finished.outcome
+    assert decision is not None and grant is not None
+    return DecisionSample(
+        at=at,
+        request_id=finished.request_id,
+        tenant=grant.tenant,
+        namespace=grant.namespace,
+        pool=grant.pool,
+        model=grant.model,
+        policy_version=policy_version,
+        worker=decision.worker,
+        reason=decision.reason,
+        sentence=sentence(decision),
+        candidates=decision.candidates,
+        template=finished.template,
+        prompt_tokens=outcome.prompt_tokens,
+        predicted_hit_tokens=decision.predicted_hit_tokens,
+        cached_tokens=outcome.cached_tokens,
+        ttft_ms=outcome.ttft_ms,
+        duration_ms=outcome.duration_ms,
+        decision_us=finished.decision_us or 0.0,
+        outcome=outcome.error or "ok",
+        status=outcome.status,
+    )

@@ -1,0 +1,92 @@
+"""The request fields each endpoint knows (S3), with the type each must have; and those no client may ever set.
+
+Sources: OpenAI's API reference for chat and text completions; vLLM 0.32's `ChatCompletionRequest` and
+`CompletionRequest` with the older `guided_*` spellings.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+N_MAX = 8
+PROMPTS_MAX = 16
+GRAMMAR_BYTES_MAX = 64 * 1024
+"""Bound for each field that a worker compiles into an automaton: regex, grammar, JSON schema."""
+STOPS_MAX = 16
+LIST_MAX = 4096
+
+NEVER_FORWARDED = frozenset((
+    "cache_salt", "kv_transfer_params", "ec_transfer_params", "mm_hashes", "mm_payload", "return_mm_kwargs",
+    "prompt_embeds", "request_id", "session_id", "priority", "vllm_xargs", "mm_processor_kwargs",
+    "media_io_kwargs", "extra_body",
+))  # fmt: skip
+"""Salts, identities and levers on the worker's memory: dropped whatever the namespace's policy says (S2)."""
+
+COMPILED = frozenset((
+    "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_grammar", "guided_choice",
+    "guided_whitespace_pattern", "structural_tag",
+))  # fmt: skip
+
+_Number = Annotated[float, Meta(ge=-1e9, le=1e9)] | None
+_Count = Annotated[int, Meta(ge=0, le=100_000_000)] | None
+_Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None
+_Flag = bool | None
+_Text = str | None
+_N = Annotated[int, Meta(ge=1, le=N_MAX)] | None
+_Ids = Annotated[list[int], Meta(max_length=LIST_MAX)] | None
+_Words = Annotated[list[str], Meta(max_length=LIST_MAX)] | None
+_Stop = str | Annotated[list[str], Meta(max_length=STOPS_MAX)] | None
+_Map = dict[str, Any] | None
+_Anything = Any
+
+_SHARED: dict[str, Any] = {
+    "model": Annotated[str, Meta(min_length=1, max_length=512)],
+    "frequency_penalty": _Number, "presence_penalty": _Number, "repetition_penalty": _Number,
+    "length_penalty": _Number, "temperature": _Number, "top_p": _Number, "min_p": _Number, "top_k": _Int,
+    "logit_bias": dict[str, float] | None, "n": _N, "seed": _Int, "max_tokens": _Count, "min_tokens": _Count,
+    "stop": _Stop, "stop_token_ids": _Ids, "allowed_token_ids": _Ids, "logprob_token_ids": _Ids, "bad_words": _Words,
+    "stream": _Flag, "stream_options": _Map, "stream_interval": _Count, "user": _Text, "metadata": _Map,
+    "use_beam_search": _Flag, "include_stop_str_in_output": _Flag, "ignore_eos": _Flag,
+    "skip_special_tokens": _Flag, "spaces_between_special_tokens": _Flag, "add_special_tokens": _Flag,
+    "truncate_prompt_tokens": _Int, "truncation_side": _Text, "prompt_logprobs": _Int, "echo": _Flag,
+    "response_format": _Map, "structured_outputs": _Map, "structural_tag": _Text,
+    "guided_json": _Anything, "guided_regex": _Text, "guided_choice": _Words, "guided_grammar": _Text,
+    "guided_decoding_backend": _Text, "guided_whitespace_pattern": _Text,
+    "return_tokens_as_token_ids": _Flag, "return_token_ids": _Flag, "return_token_offsets": _Flag,
+    "routed_experts_prompt_start": _Count, "repetition_detection": _Map, "thinking_token_budget": _Int,
+    "watermarking": _Flag, "service_tier": _Text, "store": _Flag, "safety_identifier": _Text,
+    "prompt_cache_key": _Text, "prompt_cache_retention": _Text,
+}  # fmt: skip
+
+_CHAT: dict[str, Any] = _SHARED | {
+    "logprobs": _Flag, "top_logprobs": _Int, "max_completion_tokens": _Count,
+    "tools": Annotated[list[dict[str, Any]], Meta(max_length=1024)] | None, "tool_choice": str | dict[str, Any] | None,
+    "functions": Annotated[list[dict[str, Any]], Meta(max_length=1024)] | None,
+    "function_call": str | dict[str, Any] | None, "parallel_tool_calls": _Flag,
+    "reasoning_effort": _Text, "include_reasoning": _Flag, "reasoning": _Anything, "verbosity": _Text,
+    "modalities": _Words, "audio": _Map, "prediction": _Map, "web_search_options": _Map,
+    "add_generation_prompt": _Flag, "continue_final_message": _Flag, "chat_template": _Text,
+    "chat_template_kwargs": _Map, "documents": Annotated[list[dict[str, Any]], Meta(max_length=LIST_MAX)] | None,
+    "return_prompt_text": _Flag,
+}  # fmt: skip
+
+_TEXT: dict[str, Any] = _SHARED | {"logprobs": _Int, "best_of": _N, "suffix": _Text}
+
+
+class Field:
+    """One known field: how its value is checked and the bytes that introduce it upstream."""
+
+    __slots__ = ("check", "compiled", "intro")
+
+    def __init__(self, name: str, type_: Any) -> None:
+        self.check = msgspec.json.Decoder(type_).decode
+        self.intro = b'"%b":' % name.encode()
+        self.compiled = name in COMPILED
+
+
+CHAT_FIELDS = {name: Field(name, type_) for name, type_ in _CHAT.items()}
+TEXT_FIELDS = {name: Field(name, type_) for name, type_ in _TEXT.items()}
+"""All but the conversation itself (`messages`, `prompt`), which `conversation` reads."""

@@ -1,0 +1,123 @@
+"""The head of a client's request, read strictly (S18): what is not plainly well-formed is refused, never repaired.
+
+A lenient reader in front of another reader is how requests are smuggled; so this one knows one grammar, and what
+goes upstream is framed afresh by us.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from router.http.errors import BadHttp, HeadTooLarge, HttpVersion, MethodNotAllowed, NotFound, UnsupportedMedia
+
+_TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_CONTROLS = bytes([*range(0x00, 0x09), *range(0x0B, 0x0D), *range(0x0E, 0x20), 0x7F])
+"""All control characters but tab; CR and LF are counted on their own."""
+_HOST = re.compile(rb"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
+_LENGTH = re.compile(rb"[0-9]{1,15}")
+_METHODS_NEVER = (b"CONNECT", b"TRACE")
+
+PATHS: dict[bytes, bytes] = {
+    b"/v1/chat/completions": b"POST",
+    b"/v1/completions": b"POST",
+    b"/v1/models": b"GET",
+}
+"""The whole surface (S4). The comparison is byte for byte: no decoding, no normalising, so no second spelling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the router uses of a request's head; everything else is dropped here."""
+
+    path: bytes
+    content_length: int | None
+    chunked: bool
+    expects_continue: bool
+    keep_alive: bool
+    authorization: bytes | None
+    session: bytes | None
+    template: bytes | None
+    traceparent: bytes | None
+
+
+def parse_head(data: bytes, *, headers_max: int) -> Head:
+    """`data` is the head without its closing empty line. Raises an EdgeError of the matching status."""
+    lines = data.split(b"\r\n")
+    breaks = len(lines) - 1
+    if data.count(b"\n") != breaks or data.count(b"\r") != breaks:
+        raise BadHttp("A line of the request's head does not end in CR LF.")
+    if len(data.translate(None, _CONTROLS)) != len(data):
+        raise BadHttp("The request's head contains a control character.")
+    if breaks > headers_max:
+        raise HeadTooLarge(f"More than {headers_max} headers.")
+    path = _request_line(lines[0])
+    return _head(path, _headers(lines))
+
+
+def _request_line(line: bytes) -> bytes:
+    parts = line.split(b" ")
+    if len(parts) != 3 or not parts[0] or parts[0].translate(None, _TOKEN):
+        raise BadHttp("The request line is malformed.")
+    method, target, version = parts
+    if version != b"HTTP/1.1":
+        raise HttpVersion("Only HTTP/1.1 is spoken here.")
+    if method in _METHODS_NEVER:
+        raise MethodNotAllowed("This method is not supported.", allow="GET, POST")
+    path = target.partition(b"?")[0]
+    allowed = PATHS.get(path)
+    if allowed is None:
+        raise NotFound("Unknown request URL. See /v1/models, /v1/chat/completions and /v1/completions.")
+    if method != allowed:
+        raise MethodNotAllowed(f"This URL answers {allowed.decode()} only.", allow=allowed.decode())
+    return path
+
+
+def _headers(lines: list[bytes]) -> dict[bytes, bytes]:
+    headers: dict[bytes, bytes] = {}
+    for line in lines[1:]:
+        name, colon, value = line.partition(b":")
+        # Folded lines and a space before the colon fail here too: neither is a token.
+        if not colon or not name or name.translate(None, _TOKEN):
+            raise BadHttp("A header line is malformed.")
+        name = name.lower()
+        if name in headers and name in _SINGLE:
+            raise BadHttp(f"The header {name.decode()} is given twice.")
+        headers[name] = value.strip(b" \t")
+    return headers
+
+
+_SINGLE = frozenset((b"host", b"content-length", b"transfer-encoding", b"authorization", b"content-type"))
+
+
+def _head(path: bytes, headers: dict[bytes, bytes]) -> Head:
+    get = headers.get
+    host = get(b"host")
+    if host is None or not _HOST.fullmatch(host):
+        raise BadHttp("The Host header is missing or malformed.")
+    if b"upgrade" in headers:
+        raise BadHttp("Protocol upgrades are not offered here.")
+    length, coding = get(b"content-length"), get(b"transfer-encoding")
+    if coding is not None and (length is not None or coding.lower() != b"chunked"):
+        raise BadHttp("Only Content-Length or Transfer-Encoding: chunked is understood, and never both.")
+    if length is not None and not _LENGTH.fullmatch(length):
+        raise BadHttp("The Content-Length header is malformed.")
+    _check_media(get(b"content-encoding"), get(b"content-type"))
+    return Head(
+        path=path,
+        content_length=int(length) if length is not None else None,
+        chunked=coding is not None,
+        expects_continue=get(b"expect", b"").lower() == b"100-continue",
+        keep_alive=get(b"connection", b"").lower() != b"close",
+        authorization=get(b"authorization"),
+        session=get(b"x-session-id"),
+        template=get(b"x-tidemark-template"),
+        traceparent=get(b"traceparent"),
+    )
+
+
+def _check_media(encoding: bytes | None, media: bytes | None) -> None:
+    if encoding is not None and encoding.lower() != b"identity":
+        raise UnsupportedMedia("Compressed request bodies are not accepted.")
+    if media is not None and media.partition(b";")[0].strip().lower() != b"application/json":
+        raise UnsupportedMedia("The body must be application/json.")

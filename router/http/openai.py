@@ -1,0 +1,180 @@
+"""Strict parse of an OpenAI request body, and the body that goes upstream.
+
+The body is decoded into raw values by key, so that escaped and repeated keys collapse into one; known values are
+checked and forwarded byte for byte; exactly one `cache_salt`, ours, is added (S2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from router.contract.snapshot import UnknownFields
+from router.http import conversation
+from router.http.depth import DEPTH_MAX, check_depth
+from router.http.errors import BadRequest
+from router.http.fields import CHAT_FIELDS, GRAMMAR_BYTES_MAX, NEVER_FORWARDED, TEXT_FIELDS, Field
+
+COMPILED_DEPTH_MAX = 32
+FIELDS_MAX = 256
+SESSION_CHARS_MAX = 256
+_MAIN = ("messages", "prompt")
+"""Their depth is checked where their parts are read: by type, not by counting."""
+_RENDERED = ("chat_template", "chat_template_kwargs", "documents", "tools", "functions")
+"""Fields the chat template puts in front of the messages or that change how it renders them."""
+
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
+
+
+@dataclass(slots=True)
+class ApiRequest:
+    """One checked request. `fields` keeps the client's own bytes of every value that may go upstream."""
+
+    chat: bool
+    model: str
+    fields: list[tuple[bytes, Raw | bytes]]
+    unknown: dict[str, Raw]
+    text: bytes | None
+    """Canonical text for the fingerprint, None when there is none."""
+    stream: bool
+    wants_usage: bool
+    """The client itself asked for the usage chunk of a stream."""
+    stream_options: dict[str, Any] | None
+    user: str | None
+    max_tokens: int | None
+
+
+def parse(body: bytes, *, chat: bool) -> ApiRequest:
+    """Raises BadRequest naming the field; never anything else."""
+    raws = _decode_body(body)
+    known = CHAT_FIELDS if chat else TEXT_FIELDS
+    main = "messages" if chat else "prompt"
+    if main not in raws:
+        raise BadRequest(f"{main} is missing.", param=main)
+    if "model" not in raws:
+        raise BadRequest("model is missing.", param="model")
+    fields: list[tuple[bytes, Raw | bytes]] = []
+    unknown: dict[str, Raw] = {}
+    values: dict[str, Any] = {}
+    for name, raw in raws.items():
+        field = known.get(name)
+        if field is not None:
+            values[name] = _check(name, field, raw)
+            if name != "stream_options":
+                fields.append((field.intro, raw))
+        elif name != main and name not in NEVER_FORWARDED:
+            unknown[name] = raw
+    forward, text = _conversation(raws, main)
+    fields.append((b'"%b":' % main.encode(), forward))
+    return _assemble(chat, fields, unknown, values, _with_rendered(text, raws) if chat else text)
+
+
+def upstream_body(request: ApiRequest, *, salt: str, unknown_fields: UnknownFields) -> bytes:
+    """The body for the worker. Raises BadRequest for unknown fields under the policy `reject`."""
+    parts: list[bytes | Raw] = [b'{"cache_salt":"', salt.encode(), b'"']
+    for intro, raw in request.fields:
+        parts += (b",", intro, raw)
+    if request.stream:
+        parts += (b',"stream_options":', _stream_options(request))
+    if request.unknown and unknown_fields != "drop":
+        if unknown_fields == "reject":
+            name = next(iter(request.unknown))[:64]
+            raise BadRequest(f"Unknown field: {name}", param=name, code="unknown_field")
+        for name, raw in request.unknown.items():
+            parts += (b",", msgspec.json.encode(name), b":", raw)
+    parts.append(b"}")
+    # Raw offers the buffer protocol, which join takes as it takes bytes.
+    return b"".join(parts)
+
+
+def _stream_options(request: ApiRequest) -> bytes:
+    """Usage is always asked for: it is where the delivered cached tokens are. The relay strips what was not wanted."""
+    options = dict(request.stream_options or {})
+    if not request.wants_usage:
+        options.pop("continuous_usage_stats", None)
+    options["include_usage"] = True
+    return msgspec.json.encode(options)
+
+
+def _decode_body(body: bytes) -> dict[str, Raw]:
+    try:
+        if not body.isascii():
+            body.decode()
+        raws = _decode_object(body)
+    except UnicodeDecodeError:
+        raise BadRequest("The body is not valid UTF-8.", code="invalid_json") from None
+    except RecursionError:
+        raise BadRequest("The body is nested too deeply.", code="invalid_json") from None
+    except msgspec.ValidationError:
+        raise BadRequest("The body must be a JSON object.", code="invalid_json") from None
+    except msgspec.DecodeError:
+        raise BadRequest("The body is not valid JSON.", code="invalid_json") from None
+    if len(raws) > FIELDS_MAX:
+        raise BadRequest(f"More than {FIELDS_MAX} fields.", code="invalid_json")
+    if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
+        for name, raw in raws.items():
+            if name not in _MAIN:
+                check_depth(name, raw)
+    return raws
+
+
+def _check(name: str, field: Field, raw: Raw) -> Any:
+    if field.compiled:
+        if memoryview(raw).nbytes > GRAMMAR_BYTES_MAX:
+            raise BadRequest(f"{name} is longer than {GRAMMAR_BYTES_MAX} bytes.", param=name)
+        check_depth(name, raw, COMPILED_DEPTH_MAX)
+    try:
+        return field.check(raw)
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"{name}: {error}", param=name) from None
+    except RecursionError:
+        raise BadRequest(f"{name} is nested too deeply.", param=name) from None
+
+
+def _conversation(raws: dict[str, Raw], main: str) -> tuple[Raw | bytes, bytes | None]:
+    raw = raws[main]
+    try:
+        if main == "prompt":
+            return raw, conversation.read_prompt(raw)
+        return conversation.read_messages(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRequest(f"{main}: {error}", param=main) from None
+
+
+def _with_rendered(text: bytes | None, raws: dict[str, Raw]) -> bytes | None:
+    if text is None:
+        return None
+    head = [
+        conversation.HEAD + name.encode() + conversation.CONTENT + bytes(raws[name])
+        for name in _RENDERED
+        if name in raws
+    ]
+    return b"".join((*head, text)) if head else text
+
+
+def _assemble(
+    chat: bool,
+    fields: list[tuple[bytes, Raw | bytes]],
+    unknown: dict[str, Raw],
+    values: dict[str, Any],
+    text: bytes | None,
+) -> ApiRequest:
+    options = values.get("stream_options")
+    stream = bool(values.get("stream"))
+    max_tokens = values.get("max_completion_tokens")
+    return ApiRequest(
+        chat=chat,
+        model=values["model"],
+        fields=fields,
+        unknown=unknown,
+        text=text,
+        stream=stream,
+        wants_usage=bool(options and options.get("include_usage") is True),
+        stream_options=options,
+        user=(values.get("user") or "")[:SESSION_CHARS_MAX] or None,
+        max_tokens=max_tokens if max_tokens is not None else values.get("max_tokens"),
+    )

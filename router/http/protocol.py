@@ -1,0 +1,331 @@
+"""A client's connection: bytes in, bounded; requests handed to the service one after another; bytes out.
+
+States: reading a head → reading a body → serving → reading the next head …, and lingering before a close so that the
+client can read the answer to what it was still sending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from router.http.answers import error_answer
+from router.http.chunked import ChunkError, ChunkReader
+from router.http.errors import BadHttp, EdgeError, HeadTooLarge, Overloaded, RequestTimeout, TooLarge
+from router.http.head import Head, parse_head
+from router.http.upstream import WorkerConnection
+
+WRITE_BUFFER_HIGH_BYTES = 256 * 1024
+"""Above it the worker is not read from; below a quarter of it reading goes on."""
+PIPELINED_BYTES_MAX = 256 * 1024
+"""Bytes of further requests held while one is served."""
+LINGER_S = 2.0
+
+
+@dataclass(slots=True)
+class HttpRequest:
+    head: Head
+    body: bytes
+    request_id: str
+    received_at: float
+    """Loop time at which the whole request was here."""
+
+
+class Handler(Protocol):
+    def serve(self, request: HttpRequest, client: ClientConnection) -> Coroutine[Any, Any, None]: ...
+
+    def refused(self, error: EdgeError) -> None:
+        """A request that did not get as far as `serve`: for the counters."""
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeLimits:
+    body_bytes_max: int
+    header_bytes_max: int
+    headers_max: int
+    connections_max: int
+    head_timeout_s: float
+    body_timeout_s: float
+    keepalive_s: float
+    stalled_s: float
+
+
+@dataclass(slots=True)
+class Edge:
+    """What all connections share."""
+
+    handler: Handler
+    limits: EdgeLimits
+    loop: asyncio.AbstractEventLoop
+    rng: random.Random
+    draining: bool = False
+    connections: set[ClientConnection] = field(default_factory=set)
+
+    def sweep(self) -> None:
+        """Called a few times a second: closes what has waited too long."""
+        now = self.loop.time()
+        for connection in list(self.connections):
+            connection.expire(now)
+
+    def new_request_id(self) -> str:
+        return f"req-{self.rng.getrandbits(96):024x}"
+
+    def drain(self) -> None:
+        self.draining = True
+        for connection in list(self.connections):
+            connection.close_if_idle()
+
+
+class ClientConnection(asyncio.Protocol):
+    __slots__ = (
+        "_advancing", "_body", "_body_bytes", "_buffer", "_chunks", "_deadline", "_edge", "_head", "_head_begun",
+        "_lingering", "_loop", "_paused_at", "_reading_paused", "_serving", "_task", "_upstream", "begun", "keep_alive",
+        "lost", "transport",
+    )  # fmt: skip
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+        self._loop = edge.loop
+        self._buffer = b""
+        self._head: Head | None = None
+        self._head_begun = False
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._chunks: ChunkReader | None = None
+        self._serving = False
+        self._advancing = False
+        self._lingering = False
+        self._reading_paused = False
+        self._paused_at = 0.0
+        self._deadline = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._upstream: WorkerConnection | None = None
+        self.begun = False
+        """The current answer's first byte is on its way: no other answer can be given."""
+        self.keep_alive = True
+        self.lost = False
+
+    # for the service
+
+    def write(self, data: bytes) -> None:
+        self.begun = True
+        if not self.lost:
+            self.transport.write(data)
+
+    def attach(self, upstream: WorkerConnection | None) -> None:
+        """The worker's connection that pauses while this client reads too slowly."""
+        self._upstream = upstream
+        if upstream is not None and self._paused_at:
+            upstream.pause()
+
+    def answer_error(self, error: EdgeError, request_id: str) -> None:
+        if error.closes:
+            self.keep_alive = False
+        self.write(error_answer(error, request_id=request_id, keep_alive=self.keep_alive))
+
+    def done(self) -> None:
+        """The service has finished the current request."""
+        self._serving = False
+        self._task = None
+        if not self.begun or not self.keep_alive:
+            self._linger()
+        elif not self._advancing:
+            self._resume_reading()
+            self._advance()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
+        edge = self._edge
+        self._deadline = self._loop.time() + edge.limits.head_timeout_s
+        if len(edge.connections) >= edge.limits.connections_max:
+            self._refuse(Overloaded("Too many connections."))
+        edge.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._lingering:
+            return
+        if self._serving:
+            self._hold(data)
+            return
+        self._buffer = self._buffer + data if self._buffer else data
+        self._advance()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        self._edge.connections.discard(self)
+        if self._task is not None:
+            self._task.cancel()
+
+    def pause_writing(self) -> None:
+        self._paused_at = self._loop.time()
+        if self._upstream is not None:
+            self._upstream.pause()
+
+    def resume_writing(self) -> None:
+        self._paused_at = 0.0
+        if self._upstream is not None:
+            self._upstream.resume()
+
+    # reading
+
+    def _hold(self, data: bytes) -> None:
+        self._buffer += data
+        if len(self._buffer) > PIPELINED_BYTES_MAX and not self._reading_paused:
+            self._reading_paused = True
+            self.transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._reading_paused and not self.lost:
+            self._reading_paused = False
+            self.transport.resume_reading()
+
+    def _advance(self) -> None:
+        """Serve every whole request in the buffer, in order, until one has to wait."""
+        self._advancing = True
+        try:
+            while not (self._serving or self._lingering or self.lost):
+                if self._head is None and not self._take_head():
+                    break
+                if not self._take_body():
+                    break
+                self._start()
+            if not self._serving:
+                self._resume_reading()
+        except EdgeError as error:
+            self._refuse(error)
+        finally:
+            self._advancing = False
+
+    def _take_head(self) -> bool:
+        limits = self._edge.limits
+        data = self._buffer
+        if data[:2] == b"\r\n":
+            data = self._buffer = data.lstrip(b"\r\n")
+        cut = data.find(b"\r\n\r\n")
+        if cut < 0:
+            self._await_head(data)
+            return False
+        if cut > limits.header_bytes_max:
+            raise HeadTooLarge(f"The headers are longer than {limits.header_bytes_max} bytes.")
+        head = parse_head(data[:cut], headers_max=limits.headers_max)
+        self._buffer = data[cut + 4 :]
+        self._head = head
+        self.keep_alive = head.keep_alive and not self._edge.draining
+        self._expect_body(head)
+        return True
+
+    def _await_head(self, data: bytes) -> None:
+        limits = self._edge.limits
+        if len(data) > limits.header_bytes_max:
+            raise HeadTooLarge(f"The headers are longer than {limits.header_bytes_max} bytes.")
+        if b"\n\n" in data or b"\n\r\n" in data:
+            raise BadHttp("A line of the request's head does not end in CR LF.")
+        if not data:
+            self._head_begun = False
+            self._deadline = self._loop.time() + limits.keepalive_s
+        elif not self._head_begun:
+            self._head_begun = True
+            self._deadline = self._loop.time() + limits.head_timeout_s
+
+    def _expect_body(self, head: Head) -> None:
+        limits = self._edge.limits
+        length = head.content_length or 0
+        if length > limits.body_bytes_max:
+            raise TooLarge(f"The body is longer than {limits.body_bytes_max} bytes.")
+        self._chunks = ChunkReader() if head.chunked else None
+        self._body_bytes = 0
+        if len(self._buffer) < length or head.chunked:
+            self._deadline = self._loop.time() + limits.body_timeout_s
+            if head.expects_continue and not self._buffer:
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _take_body(self) -> bool:
+        assert self._head is not None
+        if self._chunks is not None:
+            return self._take_chunks(self._chunks)
+        data, self._buffer = self._buffer, b""
+        need = (self._head.content_length or 0) - self._body_bytes
+        if len(data) > need:
+            self._buffer = data[need:]
+            data = data[:need]
+        if data:
+            self._body.append(data)
+            self._body_bytes += len(data)
+        return len(data) == need
+
+    def _take_chunks(self, chunks: ChunkReader) -> bool:
+        data, self._buffer = self._buffer, b""
+        try:
+            pieces = chunks.feed(data)
+        except ChunkError as error:
+            raise BadHttp(f"The chunked body is malformed: {error}.") from None
+        self._body += pieces
+        self._body_bytes += sum(map(len, pieces))
+        if self._body_bytes > self._edge.limits.body_bytes_max:
+            raise TooLarge(f"The body is longer than {self._edge.limits.body_bytes_max} bytes.")
+        self._buffer = chunks.rest
+        return chunks.done
+
+    def _start(self) -> None:
+        head, body = self._head, self._body
+        assert head is not None
+        self._head, self._body, self._chunks = None, [], None
+        self._deadline = 0.0
+        self._serving = True
+        self.begun = False
+        request = HttpRequest(
+            head=head,
+            body=body[0] if len(body) == 1 else b"".join(body),
+            request_id=self._edge.new_request_id(),
+            received_at=self._loop.time(),
+        )
+        # Eager: everything up to the first wait for a worker runs here, without a turn of the event loop.
+        task = asyncio.Task(self._edge.handler.serve(request, self), loop=self._loop, eager_start=True)
+        if self._serving:
+            self._task = task
+
+    # closing
+
+    def expire(self, now: float) -> None:
+        if self._paused_at and now - self._paused_at > self._edge.limits.stalled_s:
+            self.transport.abort()
+        elif self._deadline and now >= self._deadline:
+            if self._lingering or (self._head is None and not self._buffer):
+                self.transport.close()
+            else:
+                self._refuse(RequestTimeout("The request did not arrive in time."))
+
+    def close_if_idle(self) -> None:
+        if self._serving:
+            self.keep_alive = False
+        elif self._head is None and not self._buffer:
+            self.transport.close()
+
+    def cancel(self) -> None:
+        """End the current request at once (the drain's end)."""
+        self.transport.abort()
+
+    def _refuse(self, error: EdgeError) -> None:
+        self._edge.handler.refused(error)
+        self.keep_alive = False
+        self.answer_error(error, self._edge.new_request_id())
+        self._linger()
+
+    def _linger(self) -> None:
+        """Close once the client has had a moment to read: closing on unread input would reset the connection."""
+        self._lingering = True
+        self._buffer = b""
+        self._body = []
+        if self.lost:
+            return
+        self._resume_reading()
+        self._deadline = self._loop.time() + LINGER_S
+        if self.transport.can_write_eof():
+            self.transport.write_eof()

@@ -1,0 +1,29 @@
+"""Log lines: JSON, one event a line, on standard error. Events have fields; none may hold what a client sent (S19)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+
+def configure_logs(level: str) -> None:
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def loop_exception_handler(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An error outside any request: its type only, since its text may quote input. (Any: asyncio's own signature.)"""
+    error = context.get("exception")
+    structlog.get_logger("router.loop").error("unhandled_error", error=type(error).__name__ if error else "unknown")

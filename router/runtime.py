@@ -1,0 +1,315 @@
+"""The router process put together: the table, the edge, the links, the two ports, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+import structlog
+
+from router.adapters.live_state import run_hello, run_live_state
+from router.adapters.snapshot_disk import SnapshotDisk
+from router.adapters.snapshot_source import SnapshotSource
+from router.adapters.telemetry_ship import TelemetryShipper, new_boot
+from router.adapters.valkey import Valkey
+from router.config import Settings
+from router.contract.channels import ROUTERS_HASH
+from router.contract.hello import RouterHello
+from router.contract.ids import WorkerId
+from router.contract.live import KvLive, WorkerLive
+from router.contract.snapshot import PolicySnapshot, SignedSnapshot
+from router.contract.telemetry import PrefixHeat, RouterState
+from router.core.table import RoutingTable
+from router.http.admin import AdminServer, json_page
+from router.http.metrics import RouterCollector, render_metrics
+from router.http.protocol import ClientConnection, Edge, EdgeLimits
+from router.http.upstream import Upstreams
+from router.logs import loop_exception_handler
+from router.service import RouterService, ServiceLimits
+
+log = structlog.get_logger("router.runtime")
+
+SWEEP_INTERVAL_S = 0.25
+"""How exact timeouts are: all are whole seconds and more."""
+LISTEN_BACKLOG = 4096
+METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class PortInUse(Exception):
+    """The message names the variable to set."""
+
+
+class Runtime:
+    """Made inside a running event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._started_at = time.time()
+        self._boot = new_boot()
+        rng = random.Random()  # noqa: S311 - jitter, sampling and request ids; nothing secret is drawn from it
+        fleet_key = settings.fleet()
+        self._valkey = Valkey(settings.redis_url) if settings.redis_url else None
+        self.table = RoutingTable(fleet_key=fleet_key, booted_at=self._started_at, rng=rng)
+        self._upstreams = Upstreams(
+            loop=self._loop, idle_max=settings.router_worker_idle_max, idle_timeout_s=settings.router_idle_timeout_s
+        )
+        self.telemetry = TelemetryShipper(
+            router_id=settings.router_id,
+            boot=self._boot,
+            valkey=self._valkey,
+            clock=time.time,
+            policy_version=lambda: self.table.policy_version,
+            state=self._state_and_heat,
+        )
+        self.service = RouterService(
+            table=self.table,
+            upstreams=self._upstreams,
+            recorder=self.telemetry,
+            limits=_service_limits(settings),
+            worker_api_key=settings.worker_api_key,
+            clock=time.time,
+            rng=rng,
+        )
+        self.edge = Edge(handler=self.service, limits=_edge_limits(settings), loop=self._loop, rng=rng)
+        self.snapshots = SnapshotSource(
+            fleet_key=fleet_key,
+            disk=SnapshotDisk(settings.router_state_dir),
+            apply=self._apply_snapshot,
+            confirm=lambda: self.table.confirm_snapshot(now=time.time()),
+            hello=self.hello,
+            control_url=settings.control_url,
+            valkey=self._valkey,
+            rng=rng,
+        )
+        self._collector = RouterCollector(
+            router_id=settings.router_id, totals=self.telemetry.totals, state=lambda: self._state(time.time())
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set, then drain. Raises PortInUse."""
+        self._loop.set_exception_handler(loop_exception_handler)
+        self.snapshots.load_disk()
+        admin = await self._listen_admin()
+        server = await self._listen()
+        links = [asyncio.create_task(_forever(name, link)) for name, link in self._links()]
+        log.info(
+            "router_serves",
+            router=self._settings.router_id,
+            port=self._settings.router_port,
+            admin_port=self._settings.router_admin_port,
+            snapshot_version=self.table.policy_version,
+        )
+        try:
+            await stop.wait()
+            await self._drain(server)
+        finally:
+            server.close()
+            admin.close()
+            for link in links:
+                link.cancel()
+            await asyncio.gather(*links, return_exceptions=True)
+            self._upstreams.close()
+            await self._say_goodbye()
+
+    def hello(self) -> RouterHello:
+        return RouterHello(
+            router=self._settings.router_id,
+            boot=self._boot,
+            at=time.time(),
+            snapshot_version=self.table.policy_version,
+            epoch=self.table.epoch,
+            admin_url=f"http://{self._settings.router_admin_host}:{self._settings.router_admin_port}",
+            inflight=self.service.inflight,
+            started_at=self._started_at,
+            last_error=self.snapshots.last_error,
+        )
+
+    # the parts
+
+    def _links(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+        links = [
+            ("sweep", self._sweep()),
+            ("telemetry", self.telemetry.run()),
+            ("snapshot_poll", self.snapshots.run_poll()),
+            ("snapshot_push", self.snapshots.run_push()),
+        ]
+        if self._valkey is not None:
+            links.append(("live_state", run_live_state(self._valkey, self._apply_live)))
+            links.append(("hello", run_hello(self._valkey, self.hello, self._set_other_routers)))
+        return links
+
+    async def _listen(self) -> asyncio.Server:
+        settings = self._settings
+        try:
+            return await self._loop.create_server(
+                lambda: ClientConnection(self.edge),
+                settings.router_host,
+                settings.router_port,
+                backlog=LISTEN_BACKLOG,
+                reuse_port=True,
+            )
+        except OSError as error:
+            raise _port_in_use("ROUTER", settings.router_host, settings.router_port, error) from None
+
+    async def _listen_admin(self) -> asyncio.Server:
+        settings = self._settings
+        server = AdminServer(
+            {
+                "/healthz": lambda query: json_page(200, {"ok": True}),
+                "/readyz": lambda query: self._readiness(),
+                "/metrics": lambda query: (200, METRICS_TYPE, render_metrics(self._collector)),
+                "/state": lambda query: json_page(200, self._describe()),
+                "/explain": self._explain,
+            }
+        )
+        try:
+            return await asyncio.start_server(
+                server.handle, settings.router_admin_host, settings.router_admin_port, reuse_port=False
+            )
+        except OSError as error:
+            raise _port_in_use("ROUTER_ADMIN", settings.router_admin_host, settings.router_admin_port, error) from None
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_INTERVAL_S)
+            self._upstreams.sweep()
+            self.edge.sweep()
+
+    async def _drain(self, server: asyncio.Server) -> None:
+        log.info("router_drains", inflight=self.service.inflight)
+        self.edge.draining = True
+        # One turn of the loop takes in what already waits in the listen queue.
+        await asyncio.sleep(SWEEP_INTERVAL_S)
+        server.close()
+        self.edge.drain()
+        give_up_at = self._loop.time() + self._settings.router_drain_s
+        while self.edge.connections and self._loop.time() < give_up_at:  # noqa: ASYNC110 - connections end in many places
+            await asyncio.sleep(0.05)
+        left = self.service.inflight
+        for connection in list(self.edge.connections):
+            connection.cancel()
+        log.info("router_stops", cut_off=left)
+
+    async def _say_goodbye(self) -> None:
+        self.telemetry.close_second(time.time())
+        if self._valkey is not None:
+            await self.telemetry.send_backlog()
+            await self._valkey.remove_from_hash(ROUTERS_HASH, self._settings.router_id)
+            await self._valkey.close()
+
+    # what the parts tell the table
+
+    def _apply_snapshot(self, document: SignedSnapshot, snapshot: PolicySnapshot) -> None:
+        self.table.apply_snapshot(document, snapshot, now=time.time())
+        self._upstreams.keep_only({worker.url for worker in snapshot.workers.values()})
+
+    def _apply_live(self, workers: Mapping[WorkerId, WorkerLive], kv: Mapping[WorkerId, KvLive]) -> None:
+        self.table.apply_live(now=time.time(), workers=workers, kv=kv)
+
+    def _set_other_routers(self, count: int) -> None:
+        self.table.other_routers = count
+
+    # what the router says of itself
+
+    def _readiness(self) -> tuple[int, bytes, bytes]:
+        if self.edge.draining:
+            return json_page(503, {"ready": False, "why": "draining"})
+        if self.snapshots.current is None:
+            return json_page(503, {"ready": False, "why": "no snapshot", "last_error": self.snapshots.last_error})
+        return json_page(200, {"ready": True, "snapshot_version": self.table.policy_version})
+
+    def _state(self, now: float) -> RouterState:
+        state = self.table.state(now=now)
+        age_s = self.table.snapshot_age_s(now)
+        return RouterState(
+            snapshot_version=self.table.policy_version,
+            snapshot_age_s=age_s if age_s != float("inf") else -1.0,
+            inflight=self.service.inflight,
+            index_blocks=state.index_blocks,
+            index_bytes=state.index_bytes,
+            stream_dropped=self.telemetry.dropped,
+            worker_outstanding={str(worker): count for worker, count in state.worker_outstanding.items()},
+            worker_states={str(worker): name for worker, name in state.worker_states.items()},
+        )
+
+    def _state_and_heat(self, now: float, dropped: int) -> tuple[RouterState, list[PrefixHeat]]:
+        return self._state(now), self.table.drain_heat(now=now)
+
+    def _describe(self) -> dict[str, Any]:  # Any: a page for people, of many kinds of values
+        now = time.time()
+        state = self.table.state(now=now)
+        return {
+            "router": self._settings.router_id,
+            "boot": self._boot,
+            "started_at": self._started_at,
+            "snapshot": {
+                "version": self.table.policy_version,
+                "epoch": self.table.epoch,
+                "age_s": self._state(now).snapshot_age_s,
+                "last_error": self.snapshots.last_error,
+            },
+            "draining": self.edge.draining,
+            "connections": len(self.edge.connections),
+            "inflight": self.service.inflight,
+            "valkey_up": self._valkey.up if self._valkey is not None else None,
+            "control_up": self.snapshots.control_up,
+            "telemetry_dropped": self.telemetry.dropped,
+            "table": state,
+        }
+
+    def _explain(self, query: dict[str, str]) -> tuple[int, bytes, bytes]:
+        sample = self.telemetry.explained.get(query.get("request_id", ""))
+        if sample is None:
+            return json_page(404, {"error": "no decision is kept for this request id"})
+        return json_page(200, sample)
+
+
+async def _forever(name: str, link: Coroutine[Any, Any, None]) -> None:
+    """A link that fails by mistake is named; the requests go on without it."""
+    try:
+        await link
+    except asyncio.CancelledError:
+        raise
+    except Exception as error:
+        log.error("link_ended_by_mistake", link=name, error=type(error).__name__)
+
+
+def install_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+
+def _port_in_use(name: str, host: str, port: int, error: OSError) -> PortInUse:
+    return PortInUse(
+        f"cannot listen on {host}:{port} ({error.strerror or error}); set TIDEMARK_{name}_PORT or TIDEMARK_{name}_HOST"
+    )
+
+
+def _service_limits(settings: Settings) -> ServiceLimits:
+    return ServiceLimits(
+        worker_inflight_max=settings.router_worker_inflight_max,
+        connect_timeout_s=settings.router_connect_timeout_s,
+        stream_head_timeout_s=settings.router_stream_head_timeout_s,
+        first_byte_timeout_s=settings.router_first_byte_timeout_s,
+        answer_timeout_s=settings.router_answer_timeout_s,
+        retry_budget_share=settings.router_retry_budget_share,
+    )
+
+
+def _edge_limits(settings: Settings) -> EdgeLimits:
+    return EdgeLimits(
+        body_bytes_max=settings.router_body_bytes_max,
+        header_bytes_max=settings.router_header_bytes_max,
+        headers_max=settings.router_headers_max,
+        connections_max=settings.router_connections_max,
+        head_timeout_s=settings.router_client_head_timeout_s,
+        body_timeout_s=settings.router_client_body_timeout_s,
+        keepalive_s=settings.router_client_keepalive_s,
+        stalled_s=settings.router_client_stalled_s,
+    )
