@@ -17,6 +17,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_placement(subcommands)
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         return int(options.run(options))
     except commands.UsageError as error:

@@ -32,8 +32,8 @@ def seed_of(*parts: object) -> int:
 def block_text(seed: int, ids: NDArray[np.uint64], *, bytes_per_block: int) -> str:
     """The text of a row of blocks: `len(ids) * bytes_per_block` ASCII characters."""
     hashes_per_block = -(-bytes_per_block // BYTES_PER_HASH)
-    counters: NDArray[np.uint64] = ids[:, None] * np.uint64(hashes_per_block) + np.arange(
-        hashes_per_block, dtype=np.uint64
+    counters = (ids[:, None] * np.uint64(hashes_per_block) + np.arange(hashes_per_block, dtype=np.uint64)).astype(
+        np.uint64
     )
     hashes = _splitmix64(counters + np.uint64(seed))
     nibbles = (hashes[:, :, None] >> _NIBBLE_SHIFTS) & np.uint64(15)
