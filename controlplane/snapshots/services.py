@@ -49,31 +49,33 @@ def publish_after_commit() -> None:
 
 def publish_pending() -> PublishedSnapshot | None:
     """Publish what is due and return the current snapshot; None while nothing was ever changed."""
-    return _publish() if publication_due() else current()
+    return _publish(even_if_covered=False) if publication_due() else current()
 
 
-def reconcile() -> PublishedSnapshot | None:
+def reconcile() -> PublishedSnapshot:
     """Compile whether or not a change is known, and publish what differs.
 
     It takes along what nobody audits: the KV capacity that a worker said it has, or a row mended by hand.
     """
-    return _publish()
+    return _publish(even_if_covered=True)
 
 
-def _publish() -> PublishedSnapshot:
+def _publish(*, even_if_covered: bool) -> PublishedSnapshot:
     with transaction.atomic():
-        snapshot, is_fresh = _publish_locked()
+        snapshot, is_fresh = _publish_locked(even_if_covered=even_if_covered)
     if is_fresh:
         log.info("published snapshot v%d (epoch %d)", snapshot.version, snapshot.epoch)
         push_newest()
     return snapshot
 
 
-def _publish_locked() -> tuple[PublishedSnapshot, bool]:
+def _publish_locked(*, even_if_covered: bool) -> tuple[PublishedSnapshot, bool]:
     """(current snapshot, whether it was made here). The chain's lock makes publishers and writers take turns."""
     lock_chain()
     last = current()
     through = AuditEntry.objects.filter(affects_routing=True).aggregate(last=Max("id"))["last"] or 0
+    if last is not None and last.through_audit_id >= through and not even_if_covered:
+        return last, False
     compiled = compile_snapshot()
     if last is not None and digest_of(body_text(compiled)) == last.digest:
         if last.through_audit_id != through:

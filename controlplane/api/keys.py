@@ -1,0 +1,92 @@
+"""API keys over REST. The whole key is in the answer to its creation, and nowhere else."""
+
+from __future__ import annotations
+
+import django_filters
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.api.base import ApiView, StrictSerializer, shown
+from controlplane.errors import NotFound
+from controlplane.namespaces import key_services
+from controlplane.namespaces.models import ApiKey
+
+ROWS = ApiKey.objects.select_related("namespace__tenant")
+
+
+class KeySerializer(serializers.Serializer[ApiKey]):
+    id = serializers.CharField(source="key_id")
+    namespace = serializers.CharField(source="namespace.namespace_id")
+    name = serializers.CharField()
+    status = serializers.ChoiceField(choices=ApiKey.KeyStatus.choices)
+    expires_at = serializers.DateTimeField(allow_null=True)
+    created_by = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    revoked_at = serializers.DateTimeField(allow_null=True)
+
+
+class IssuedKeySerializer(KeySerializer):
+    key = serializers.CharField(help_text="The whole key. It is shown this once and cannot be shown again.")
+
+
+class KeyCreation(StrictSerializer):
+    namespace = serializers.RegexField(r"^[a-z0-9-]{1,48}/[a-z0-9-]{1,48}$", help_text="`<tenant>/<namespace>`")
+    name = serializers.CharField(max_length=200)
+    expires_at = serializers.DateTimeField(required=False, allow_null=True, default=None)
+
+
+class KeyRevocation(StrictSerializer):
+    reason = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+
+
+class KeyFilter(django_filters.FilterSet):
+    namespace = django_filters.CharFilter(method="of_namespace", label="`<tenant>/<namespace>`")
+    tenant = django_filters.CharFilter(field_name="namespace__tenant__slug")
+    status = django_filters.ChoiceFilter(choices=ApiKey.KeyStatus.choices)
+
+    def of_namespace(self, rows: QuerySet[ApiKey], name: str, value: str) -> QuerySet[ApiKey]:
+        tenant, _, slug = value.partition("/")
+        return rows.filter(namespace__tenant__slug=tenant, namespace__slug=slug)
+
+
+class KeyList(ApiView):
+    queryset = ROWS
+    serializer_class = KeySerializer
+    filterset_class = KeyFilter
+
+    @extend_schema(operation_id="keys_list", responses=KeySerializer(many=True))
+    def get(self, request: Request) -> Response:
+        return self.listed(ROWS.all())
+
+    @extend_schema(operation_id="keys_issue", request=KeyCreation, responses={201: IssuedKeySerializer})
+    def post(self, request: Request) -> Response:
+        body = self.body(KeyCreation)
+        issued = key_services.issue_key(actor=self.actor, request_id=self.request_id, **body)
+        return Response({**KeySerializer(issued.key).data, "key": issued.text}, status=201)
+
+
+class KeyDetail(ApiView):
+    serializer_class = KeySerializer
+
+    @extend_schema(operation_id="keys_show")
+    def get(self, request: Request, key_id: str) -> Response:
+        row = ROWS.filter(key_id=key_id).first()
+        if row is None:
+            raise NotFound("There is no such key.")
+        return shown(KeySerializer, row)
+
+
+class KeyRevoke(ApiView):
+    serializer_class = KeySerializer
+
+    @extend_schema(operation_id="keys_revoke", request=KeyRevocation)
+    def post(self, request: Request, key_id: str) -> Response:
+        """Final. Repeating it changes nothing."""
+        body = self.body(KeyRevocation)
+        row = key_services.revoke_key(
+            actor=self.actor, key_id=key_id, reason=body["reason"], request_id=self.request_id
+        )
+        return shown(KeySerializer, row)

@@ -1,0 +1,128 @@
+"""Cache namespaces over REST."""
+
+from __future__ import annotations
+
+import django_filters
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.api.base import ApiView, StrictSerializer, shown
+from controlplane.api.revisions import IF_MATCH_OPTIONAL, IF_MATCH_REQUIRED, optional_revision, required_revision
+from controlplane.api.tenants import StatusChange
+from controlplane.errors import NotFound
+from controlplane.namespaces import services
+from controlplane.namespaces.models import CacheNamespace
+from controlplane.tenants.models import Status
+
+ROWS = CacheNamespace.objects.select_related("tenant")
+
+
+class NamespaceSerializer(serializers.Serializer[CacheNamespace]):
+    id = serializers.CharField(source="namespace_id")
+    tenant = serializers.CharField(source="tenant.slug")
+    name = serializers.CharField()
+    status = serializers.ChoiceField(choices=Status.choices)
+    generation = serializers.IntegerField()
+    generation_at = serializers.DateTimeField()
+    on_stale = serializers.ChoiceField(choices=CacheNamespace.OnStale.choices)
+    unknown_fields = serializers.ChoiceField(choices=CacheNamespace.UnknownFields.choices)
+    model_names = serializers.ListField(child=serializers.CharField())
+    ttft_slo_ms = serializers.FloatField(allow_null=True)
+    revision = serializers.IntegerField()
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class NamespaceChange(StrictSerializer):
+    name = serializers.CharField(max_length=200, required=False, allow_blank=True)
+    on_stale = serializers.ChoiceField(choices=CacheNamespace.OnStale.choices, required=False)
+    unknown_fields = serializers.ChoiceField(choices=CacheNamespace.UnknownFields.choices, required=False)
+    model_names = serializers.ListField(child=serializers.CharField(max_length=200), required=False, max_length=200)
+    ttft_slo_ms = serializers.FloatField(required=False, allow_null=True, min_value=1, max_value=3_600_000)
+
+
+class NamespaceCreation(NamespaceChange):
+    tenant = serializers.CharField(max_length=48)
+    slug = serializers.CharField(max_length=48)
+
+
+class Rotation(StrictSerializer):
+    reason = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+
+
+class NamespaceFilter(django_filters.FilterSet):
+    tenant = django_filters.CharFilter(field_name="tenant__slug")
+    status = django_filters.ChoiceFilter(choices=Status.choices)
+
+
+class NamespaceList(ApiView):
+    queryset = ROWS
+    serializer_class = NamespaceSerializer
+    filterset_class = NamespaceFilter
+
+    @extend_schema(operation_id="namespaces_list", responses=NamespaceSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        return self.listed(ROWS.all())
+
+    @extend_schema(operation_id="namespaces_create", request=NamespaceCreation, responses={201: NamespaceSerializer})
+    def post(self, request: Request) -> Response:
+        body = self.body(NamespaceCreation)
+        row = services.create_namespace(actor=self.actor, request_id=self.request_id, **body)
+        return shown(NamespaceSerializer, row, status=201)
+
+
+class NamespaceDetail(ApiView):
+    serializer_class = NamespaceSerializer
+
+    @extend_schema(operation_id="namespaces_show")
+    def get(self, request: Request, namespace: str) -> Response:
+        tenant, _, slug = namespace.partition("/")
+        row = ROWS.filter(tenant__slug=tenant, slug=slug).first()
+        if row is None:
+            raise NotFound(f"There is no namespace {namespace!r}.")
+        return shown(NamespaceSerializer, row)
+
+    @extend_schema(operation_id="namespaces_update", request=NamespaceChange, parameters=[IF_MATCH_REQUIRED])
+    def patch(self, request: Request, namespace: str) -> Response:
+        revision = required_revision(request)
+        body = self.body(NamespaceChange)
+        row = services.update_namespace(
+            actor=self.actor, namespace=namespace, if_revision=revision, request_id=self.request_id, **body
+        )
+        return shown(NamespaceSerializer, row)
+
+
+class NamespaceStatus(ApiView):
+    serializer_class = NamespaceSerializer
+
+    @extend_schema(operation_id="namespaces_set_status", request=StatusChange, parameters=[IF_MATCH_OPTIONAL])
+    def post(self, request: Request, namespace: str) -> Response:
+        """Suspend, resume or revoke. Revoked is final, and retires the namespace's generation."""
+        body = self.body(StatusChange)
+        row = services.set_namespace_status(
+            actor=self.actor,
+            namespace=namespace,
+            if_revision=optional_revision(request),
+            request_id=self.request_id,
+            **body,
+        )
+        return shown(NamespaceSerializer, row)
+
+
+class NamespaceRotation(ApiView):
+    serializer_class = NamespaceSerializer
+
+    @extend_schema(operation_id="namespaces_rotate", request=Rotation, parameters=[IF_MATCH_OPTIONAL])
+    def post(self, request: Request, namespace: str) -> Response:
+        """Begin a generation: nothing that is cached for the namespace can be reached any more."""
+        body = self.body(Rotation)
+        row = services.rotate_generation(
+            actor=self.actor,
+            namespace=namespace,
+            reason=body["reason"],
+            if_revision=optional_revision(request),
+            request_id=self.request_id,
+        )
+        return shown(NamespaceSerializer, row)

@@ -1,0 +1,95 @@
+"""Tenants over REST."""
+
+from __future__ import annotations
+
+import django_filters
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.api.base import ApiView, StrictSerializer, shown
+from controlplane.api.revisions import IF_MATCH_OPTIONAL, IF_MATCH_REQUIRED, optional_revision, required_revision
+from controlplane.errors import NotFound
+from controlplane.tenants import services
+from controlplane.tenants.models import Status, Tenant
+
+
+class TenantSerializer(serializers.Serializer[Tenant]):
+    id = serializers.CharField(source="slug")
+    name = serializers.CharField()
+    status = serializers.ChoiceField(choices=Status.choices)
+    revision = serializers.IntegerField()
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class TenantCreation(StrictSerializer):
+    id = serializers.CharField(max_length=48)
+    name = serializers.CharField(max_length=200)
+
+
+class TenantChange(StrictSerializer):
+    name = serializers.CharField(max_length=200)
+
+
+class StatusChange(StrictSerializer):
+    status = serializers.ChoiceField(choices=Status.choices)
+    reason = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+
+
+class TenantFilter(django_filters.FilterSet):
+    status = django_filters.ChoiceFilter(choices=Status.choices)
+
+
+class TenantList(ApiView):
+    queryset = Tenant.objects.all()
+    serializer_class = TenantSerializer
+    filterset_class = TenantFilter
+
+    @extend_schema(operation_id="tenants_list", responses=TenantSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        return self.listed(Tenant.objects.all())
+
+    @extend_schema(operation_id="tenants_create", request=TenantCreation, responses={201: TenantSerializer})
+    def post(self, request: Request) -> Response:
+        body = self.body(TenantCreation)
+        row = services.create_tenant(actor=self.actor, slug=body["id"], name=body["name"], request_id=self.request_id)
+        return shown(TenantSerializer, row, status=201)
+
+
+class TenantDetail(ApiView):
+    serializer_class = TenantSerializer
+
+    @extend_schema(operation_id="tenants_show")
+    def get(self, request: Request, tenant: str) -> Response:
+        row = Tenant.objects.filter(slug=tenant).first()
+        if row is None:
+            raise NotFound(f"There is no tenant {tenant!r}.")
+        return shown(TenantSerializer, row)
+
+    @extend_schema(operation_id="tenants_update", request=TenantChange, parameters=[IF_MATCH_REQUIRED])
+    def patch(self, request: Request, tenant: str) -> Response:
+        revision = required_revision(request)
+        body = self.body(TenantChange)
+        row = services.rename_tenant(
+            actor=self.actor, tenant=tenant, name=body["name"], if_revision=revision, request_id=self.request_id
+        )
+        return shown(TenantSerializer, row)
+
+
+class TenantStatus(ApiView):
+    serializer_class = TenantSerializer
+
+    @extend_schema(operation_id="tenants_set_status", request=StatusChange, parameters=[IF_MATCH_OPTIONAL])
+    def post(self, request: Request, tenant: str) -> Response:
+        """Suspend, resume or revoke. Revoked is final."""
+        body = self.body(StatusChange)
+        row = services.set_tenant_status(
+            actor=self.actor,
+            tenant=tenant,
+            if_revision=optional_revision(request),
+            request_id=self.request_id,
+            **body,
+        )
+        return shown(TenantSerializer, row)
