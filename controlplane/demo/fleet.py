@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import transaction
 
 from controlplane.demo.catalogue import NAMESPACES, TEMPLATES, TENANTS, DemoNamespace
-from controlplane.demo.workers import BLOCK_SIZE, MODEL, DemoWorker, demo_workers
+from controlplane.demo.workers import BLOCK_SIZE, MODEL, demo_workers, worker_addresses
 from controlplane.fleet import services as fleet
 from controlplane.fleet.models import Worker, WorkerPool
 from controlplane.namespaces import key_services
@@ -25,6 +25,7 @@ from controlplane.supervisor.prepare import write_private
 from controlplane.tenants import services as tenants
 from controlplane.tenants.models import Tenant
 from router.contract.secrets import split_api_key
+from simulator.profiles import WorkerSpec
 
 ACTOR = "system:demo"
 POOL = "demo"
@@ -87,8 +88,8 @@ def _seed_pool(routing: str) -> None:
         fleet.update_pool(POOL, actor=ACTOR, routing=routing)
 
 
-def _seed_worker(wanted: DemoWorker) -> None:
-    addresses = wanted.addresses()
+def _seed_worker(wanted: WorkerSpec) -> None:
+    addresses = worker_addresses(wanted)
     row = Worker.objects.filter(pool__slug=POOL, slug=wanted.name).first()
     if row is None:
         fleet.add_worker(actor=ACTOR, pool=POOL, slug=wanted.name, **addresses)

@@ -1,52 +1,30 @@
-"""The demo's simulated workers and traffic player as command lines, from the simulator's own profile."""
+"""The demo's simulated workers and traffic player, from the simulator's own profile."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from controlplane.supervisor.config import EVENTS_PORT_OFFSET, REPLAY_PORT_OFFSET
+from simulator.profiles import DEMO, WorkerSpec, demo_traffic_argv
+from simulator.profiles import demo_workers as profile_workers
 
-MODEL = "sim-llama"
-BLOCK_SIZE = 16
-WORKERS = 4
-
-
-@dataclass(frozen=True)
-class DemoWorker:
-    name: str
-    url: str
-    argv: list[str]
-
-    @property
-    def port(self) -> int:
-        port = urlsplit(self.url).port
-        assert port is not None
-        return port
-
-    def addresses(self) -> dict[str, str]:
-        """Field of `fleet.Worker` → address."""
-        return {
-            "url": self.url,
-            "kv_events_endpoint": f"tcp://127.0.0.1:{self.port + EVENTS_PORT_OFFSET}",
-            "kv_replay_endpoint": f"tcp://127.0.0.1:{self.port + REPLAY_PORT_OFFSET}",
-            "dcgm_url": f"{self.url}/dcgm/metrics",
-        }
+MODEL = DEMO.model
+BLOCK_SIZE = DEMO.block_size_tokens
+WORKERS = DEMO.workers
 
 
-def demo_workers(base_port: int) -> list[DemoWorker]:
-    from simulator import profiles
+def demo_workers(first_port: int) -> list[WorkerSpec]:
+    return profile_workers(first_port=first_port)
 
-    specs = profiles.demo_workers(base_port=base_port)
-    return [DemoWorker(spec.name, spec.url, list(spec.argv)) for spec in specs]
+
+def worker_addresses(worker: WorkerSpec) -> dict[str, str]:
+    """Field of `fleet.Worker` → address."""
+    return {
+        "url": worker.url,
+        "kv_events_endpoint": worker.events_endpoint,
+        "kv_replay_endpoint": worker.replay_endpoint,
+        "dcgm_url": worker.dcgm_url,
+    }
 
 
 def traffic_argv(*, keys_file: Path, router_url: str, trace: str, duration_s: float | None, report: Path) -> list[str]:
-    from simulator import profiles
-
-    return list(
-        profiles.demo_traffic_argv(
-            keys_file=keys_file, router_url=router_url, trace=trace, duration_s=duration_s, report=report
-        )
-    )
+    return demo_traffic_argv(keys_file, router_url, trace, duration_s, report)

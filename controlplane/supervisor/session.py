@@ -83,6 +83,7 @@ async def run_session(options: Options, config: Config) -> int:
         for complaint in complaints:
             terminal.say(complaint)
         return USAGE
+    terminal.take_over_logging()
     session = Session(options, config, addresses, terminal, Supervisor(terminal), asyncio.Event())
     _listen_for_signals(session)
     try:

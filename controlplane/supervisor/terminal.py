@@ -28,7 +28,7 @@ SHOWN_FIRST = ("event", "level", "timestamp")
 
 
 class Terminal:
-    """Not thread-safe: used from the event loop alone."""
+    """Both the console and the log file take lines from any thread."""
 
     def __init__(self, log_file: Path) -> None:
         self._console = Console(highlight=False, soft_wrap=True)
@@ -49,12 +49,28 @@ class Terminal:
         prefix = Text(f"{role:<{PREFIX_WIDTH}} ", style=STYLES.get(role, WORKER_STYLE))
         self._console.print(prefix + Text(text))
 
+    def take_over_logging(self) -> None:
+        """What this process itself logs appears among the roles' lines."""
+        handler = _ToTerminal(self)
+        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s %(message)s"))
+        logging.getLogger().handlers = [handler]
+
     def say(self, text: str) -> None:
         self.line("up", text)
 
     def secret(self, text: str) -> None:
         """On the terminal alone, not in the log file."""
         self._console.print(Text(f"{'up':<{PREFIX_WIDTH}} ", style=STYLES["up"]) + Text(text, style="bold"))
+
+
+class _ToTerminal(logging.Handler):
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for line in self.format(record).splitlines():
+            self._terminal.say(line)
 
 
 def readable(line: str) -> str:
