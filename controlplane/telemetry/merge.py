@@ -1,0 +1,97 @@
+"""How contributions to rollup rows combine. Pure and associative: any order and grouping gives the same row.
+
+A contribution is a sparse dict: a field that is not in it is left alone. The one exception to "any order" are `lasts`
+(a level at the end of the bucket), where the later contribution wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Values = dict[str, Any]
+"""Field name → number, or dict of label → count."""
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Which fields of a table add up, add up label by label, take the maximum, or keep the last."""
+
+    dims: tuple[str, ...]
+    sums: tuple[str, ...]
+    dicts: tuple[str, ...] = ()
+    maxes: tuple[str, ...] = ()
+    lasts: tuple[str, ...] = ()
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return (*self.sums, *self.dicts, *self.maxes, *self.lasts)
+
+
+REQUESTS = Shape(
+    dims=("tenant", "namespace", "pool", "worker", "model", "template"),
+    sums=(
+        "requests", "retries", "prompt_tokens", "output_tokens", "usage_known", "hit_tokens", "hit_known",
+        "hit_prompt_tokens", "predicted_hit_tokens", "saved_prefill_ms", "slo_met", "slo_known", "isolation_checked",
+        "isolation_unknown", "isolation_violations",
+    ),
+    dicts=("errors", "spills", "ttft_hit", "ttft_partial", "ttft_miss", "ttft_unknown", "duration", "decision_us"),
+)  # fmt: skip
+
+WORKERS = Shape(
+    dims=("worker",),
+    sums=(
+        "polls_ok", "polls_failed", "running_sum", "running_samples", "waiting_sum", "waiting_samples", "kv_use_sum",
+        "kv_use_samples", "delta_samples", "counter_resets", "prefix_query_tokens", "prefix_hit_tokens",
+        "prompt_tokens", "generation_tokens", "preemptions", "requests_finished", "ttft_sum_s", "ttft_count",
+        "queue_sum_s", "queue_count", "kv_samples", "stored_blocks", "removed_blocks", "restored_blocks", "cleared",
+        "event_gaps", "gpu_samples", "gpu_util_sum", "gpu_power_sum_w", "xid_errors",
+    ),
+    dicts=("prompt_tokens_by_source", "ttft_buckets", "queue_buckets"),
+    maxes=("running_max", "waiting_max", "kv_use_max", "gpu_memory_used_max_mib"),
+    lasts=("resident_blocks",),
+)  # fmt: skip
+
+HEAT = Shape(dims=("namespace", "pool", "prefix"), sums=("requests",), dicts=("by_worker",), maxes=("tokens",))
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    at_s: float
+    """Unix seconds: decides the bucket."""
+    dims: Key
+    values: Values
+
+
+def merge_into(shape: Shape, row: Values, values: Mapping[str, Any]) -> None:
+    """Add `values` to `row` in place."""
+    for name in shape.sums:
+        if name in values:
+            row[name] = row.get(name, 0) + values[name]
+    for name in shape.maxes:
+        if name in values:
+            row[name] = max(row.get(name, 0), values[name])
+    for name in shape.lasts:
+        if name in values:
+            row[name] = values[name]
+    for name in shape.dicts:
+        if values.get(name):
+            row[name] = merged_counts(row.get(name, {}), values[name])
+
+
+def merged_counts(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
+    merged = dict(first)
+    for label, count in second.items():
+        merged[label] = merged.get(label, 0) + count
+    return merged
+
+
+def grouped(shape: Shape, contributions: Iterable[Contribution], *, width_s: int) -> dict[tuple[int, Key], Values]:
+    """(bucket start in Unix seconds, dimensions) → merged values, for one width."""
+    rows: dict[tuple[int, Key], Values] = {}
+    for item in contributions:
+        key = (int(item.at_s // width_s) * width_s, item.dims)
+        merge_into(shape, rows.setdefault(key, {}), item.values)
+    return rows

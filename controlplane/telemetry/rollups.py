@@ -1,0 +1,90 @@
+"""Adds contributions to the three widths of a rollup table.
+
+Cost for a batch that touches k rows a width: one select and one upsert a width, O(k) rows moved, whatever the number
+of contributions. Runs inside the caller's transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import connection, models
+
+from controlplane.telemetry.merge import HEAT, REQUESTS, WORKERS, Contribution, Key, Shape, Values, grouped, merge_into
+from controlplane.telemetry.models import PrefixHeatRollup, RequestRollup, WorkerRollup
+from controlplane.telemetry.windows import RETENTION_S, WIDTHS_S
+
+UPSERT_ROWS_MAX = 400
+"""Rows of one statement: about 35 columns each stay below every database's limit of parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    model: type[models.Model]
+    shape: Shape
+    lock_id: int
+    """Advisory lock of PostgreSQL: pollers and ingester both read, add and write rows of one table."""
+
+
+REQUEST_TABLE = Table(RequestRollup, REQUESTS, 0x54494445_00000001)
+WORKER_TABLE = Table(WorkerRollup, WORKERS, 0x54494445_00000002)
+HEAT_TABLE = Table(PrefixHeatRollup, HEAT, 0x54494445_00000003)
+
+
+def add(table: Table, contributions: Sequence[Contribution], *, now_s: float) -> None:
+    """Merge into the rows of each width that is still kept at the contribution's time."""
+    if not contributions:
+        return
+    _lock(table)
+    for width_s in WIDTHS_S:
+        kept = [item for item in contributions if now_s - item.at_s < RETENTION_S[width_s]]
+        _add_width(table, grouped(table.shape, kept, width_s=width_s), width_s)
+
+
+def _lock(table: Table) -> None:
+    """Until the end of the transaction. SQLite's IMMEDIATE transactions exclude each other already."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [table.lock_id])
+
+
+def _add_width(table: Table, rows: dict[tuple[int, Key], Values], width_s: int) -> None:
+    if not rows:
+        return
+    stored = _stored(table, {start for start, _ in rows}, width_s)
+    changed = []
+    for (start, dims), values in rows.items():
+        row = stored.get((start, dims), {})
+        merge_into(table.shape, row, values)
+        changed.append(_instance(table, width_s, start, dims, row))
+    manager: Any = table.model._default_manager
+    manager.bulk_create(
+        changed,
+        batch_size=UPSERT_ROWS_MAX,
+        update_conflicts=True,
+        unique_fields=["width_s", "start", *table.shape.dims],
+        update_fields=table.shape.values,
+    )
+
+
+def _stored(table: Table, starts: set[int], width_s: int) -> dict[tuple[int, Key], Values]:
+    shape = table.shape
+    manager: Any = table.model._default_manager
+    query = manager.filter(width_s=width_s, start__in=[_time(start) for start in starts])
+    found = {}
+    for row in query.values("start", *shape.dims, *shape.values):
+        key = (int(row["start"].timestamp()), tuple(row[name] for name in shape.dims))
+        found[key] = {name: row[name] for name in shape.values}
+    return found
+
+
+def _instance(table: Table, width_s: int, start: int, dims: Key, values: Values) -> models.Model:
+    named = dict(zip(table.shape.dims, dims, strict=True))
+    return table.model(width_s=width_s, start=_time(start), **named, **values)
+
+
+def _time(unix_s: int) -> datetime:
+    return datetime.fromtimestamp(unix_s, UTC)

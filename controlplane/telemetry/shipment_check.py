@@ -1,0 +1,128 @@
+"""Decodes and checks a shipment before anything of it is applied: a bad one is refused whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from router.contract.histogram import INDEX_MAX, INDEX_MIN
+from router.contract.telemetry import (
+    ERROR_KINDS,
+    SHIPMENT_BYTES_MAX,
+    SPILL_REASONS,
+    KvRow,
+    RequestRow,
+    Shipment,
+    decode_shipment,
+)
+
+ROWS_MAX = 5_000
+"""Of each kind in one shipment."""
+COUNT_MAX = 10**15
+"""Above any real count or token sum of a second; sums of years still fit 64 bits."""
+AHEAD_S_MAX = 300.0
+"""A sender's clock may run ahead by less than this."""
+BEHIND_S_MAX = 7 * 86_400.0
+"""Older telemetry than the minute rows' retention is refused."""
+
+HISTOGRAMS = ("ttft_hit", "ttft_partial", "ttft_miss", "ttft_unknown", "duration", "decision_us")
+_LENGTHS = {"tenant": 48, "namespace": 100, "pool": 48, "worker": 100, "model": 200, "template": 64, "prefix": 32,
+            "request_id": 64, "reason": 30, "outcome": 30, "source": 100, "boot": 64, "state": 20}  # fmt: skip
+
+
+class ShipmentRefused(ValueError):
+    """Why; holds no content of the shipment but field names."""
+
+
+def read_shipment(data: bytes, *, now_s: float) -> Shipment:
+    """Raises ShipmentRefused."""
+    if len(data) > SHIPMENT_BYTES_MAX:
+        raise ShipmentRefused(f"larger than {SHIPMENT_BYTES_MAX} bytes")
+    try:
+        shipment = decode_shipment(data)
+    except msgspec.DecodeError as error:
+        # The decoder's message may quote content: only its kind is passed on.
+        raise ShipmentRefused(f"not a shipment ({type(error).__name__})") from None
+    _check(shipment, now_s)
+    return shipment
+
+
+def _check(shipment: Shipment, now_s: float) -> None:
+    if not -BEHIND_S_MAX <= shipment.at - now_s <= AHEAD_S_MAX:
+        raise ShipmentRefused("its time is too far from this clock")
+    if not shipment.source or not shipment.boot or not 0 <= shipment.seq <= COUNT_MAX:
+        raise ShipmentRefused("source, boot or seq is missing")
+    rows: Sequence[Sequence[msgspec.Struct]] = (
+        [shipment], shipment.requests, shipment.violations, shipment.decisions, shipment.heat, shipment.kv,
+    )  # fmt: skip
+    if any(len(kind) > ROWS_MAX for kind in rows):
+        raise ShipmentRefused(f"more than {ROWS_MAX} rows of one kind")
+    for kind in rows:
+        for row in kind:
+            _check_fields(row)
+    for request in shipment.requests:
+        _check_request(request)
+    for kv in shipment.kv:
+        _check_kv(kv)
+
+
+def _check_fields(row: msgspec.Struct) -> None:
+    for name in row.__struct_fields__:
+        value = getattr(row, name)
+        if isinstance(value, str):
+            _check_text(name, value)
+        elif isinstance(value, (int, float)):
+            _check_number(name, value)
+        elif isinstance(value, dict):
+            _check_counts(name, value)
+
+
+def _check_text(name: str, value: str) -> None:
+    # A NUL cannot be stored by PostgreSQL; a lone surrogate cannot be encoded at all.
+    if len(value) > _LENGTHS.get(name, 2_000) or "\0" in value:
+        raise ShipmentRefused(f"{name} is too long or not text")
+
+
+def _check_number(name: str, value: float) -> None:
+    if not (math.isfinite(value) and 0 <= value <= COUNT_MAX):
+        raise ShipmentRefused(f"{name} is out of range")
+
+
+def _check_counts(name: str, counts: Mapping[Any, Any]) -> None:
+    if len(counts) > ROWS_MAX:
+        raise ShipmentRefused(f"{name} has too many entries")
+    for value in counts.values():
+        if isinstance(value, (int, float)):
+            _check_number(name, value)
+
+
+def _check_request(row: RequestRow) -> None:
+    for name in HISTOGRAMS:
+        if any(not INDEX_MIN <= index <= INDEX_MAX for index in getattr(row, name)):
+            raise ShipmentRefused(f"{name} has a bucket outside the histogram")
+
+
+def _check_kv(row: KvRow) -> None:
+    if not row.worker:
+        raise ShipmentRefused("a KV row without worker")
+
+
+def closed(counts: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
+    """`counts` with names outside the closed set under `other`."""
+    known = frozenset(names)
+    result: dict[str, int] = {}
+    for name, count in counts.items():
+        label = name if name in known else "other"
+        result[label] = result.get(label, 0) + count
+    return result
+
+
+def closed_errors(row: RequestRow) -> dict[str, int]:
+    return closed(row.errors, ERROR_KINDS)
+
+
+def closed_spills(row: RequestRow) -> dict[str, int]:
+    return closed(row.spills, SPILL_REASONS)
