@@ -26,4 +26,14 @@ def configure_logs(level: str) -> None:
 def loop_exception_handler(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """An error outside any request: its type only, since its text may quote input. (Any: asyncio's own signature.)"""
     error = context.get("exception")
-    structlog.get_logger("router.loop").error("unhandled_error", error=type(error).__name__ if error else "unknown")
+    structlog.get_logger("router.loop").error(
+        "unhandled_error", error=type(error).__name__, place=place_of(error) if error else context.get("message", "")
+    )
+
+
+def place_of(error: BaseException) -> str:
+    """Where it was raised. An exception's own text and arguments may hold what a client sent; its place cannot."""
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        place, trace = f"{trace.tb_frame.f_code.co_qualname}:{trace.tb_lineno}", trace.tb_next
+    return place

@@ -31,6 +31,7 @@ from router.http.errors import EdgeError, Internal, Overloaded, Refused, Upstrea
 from router.http.protocol import ClientConnection, HttpRequest
 from router.http.relay import ChunkedRelay, LengthRelay, Relay, StreamRelay
 from router.http.upstream import StaleConnection, UpstreamFailed, Upstreams, WorkerConnection, WorkerPool
+from router.logs import place_of
 
 log = structlog.get_logger("router.service")
 
@@ -438,8 +439,5 @@ def _client_error(failure: UpstreamFailed) -> EdgeError:
 
 
 def _log_mistake(error: Exception, request_id: str) -> None:
-    """Type and place only: an exception's text and arguments may hold what the client sent (S19)."""
-    place, trace = "", error.__traceback__
-    while trace is not None:
-        place, trace = f"{trace.tb_frame.f_code.co_qualname}:{trace.tb_lineno}", trace.tb_next
-    log.error("request_failed_by_mistake", error=type(error).__name__, place=place, request_id=request_id)
+    """Type and place only (S19)."""
+    log.error("request_failed_by_mistake", error=type(error).__name__, place=place_of(error), request_id=request_id)

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from router.http.answers import error_answer
 from router.http.chunked import ChunkError, ChunkReader
@@ -139,9 +139,9 @@ class ClientConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
+        # uvloop's transports are not subclasses of asyncio's.
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
         edge = self._edge
         self._deadline = self._loop.time() + edge.limits.head_timeout_s
         if len(edge.connections) >= edge.limits.connections_max:

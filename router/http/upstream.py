@@ -7,7 +7,7 @@ on. Nothing is sent to the client before the first body byte, so until then anot
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Protocol, cast
 
 from router.http.answer_head import ANSWER_HEAD_BYTES_MAX, AnswerError, AnswerHead, parse_answer_head
 from router.http.chunked import ChunkError
@@ -129,8 +129,8 @@ class WorkerConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        # uvloop's transports are not subclasses of asyncio's.
+        self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         relay = self._relay
