@@ -110,6 +110,8 @@ def _progress_values(row: SourceProgress) -> dict[str, Any]:
 def _add_rows(shipments: Sequence[Shipment], now: datetime) -> None:
     now_s = now.timestamp()
     requests = [request_contribution(s.at, row) for s in shipments for row in s.requests]
+    # An idle router adds zeros to the row without dimensions: so an idle bucket differs from a gap.
+    requests += [request_contribution(s.at, RequestRow()) for s in shipments if s.router is not None]
     add(REQUEST_TABLE, requests, now_s=now_s)
     kv = [(shipment.at, row) for shipment in shipments for row in shipment.kv]
     add(WORKER_TABLE, [kv_contribution(at, row) for at, row in kv], now_s=now_s)

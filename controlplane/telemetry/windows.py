@@ -99,6 +99,15 @@ def cover(scope: Scope, *, now: datetime) -> list[Segment]:
     return _cover(floor_to(scope.from_, finest_s), ceil_to(scope.to, finest_s), WIDTHS_S.index(finest_s))
 
 
+def aligned_pair(scope: Scope, *, now: datetime) -> tuple[Scope, Scope]:
+    """The scope widened to whole buckets, and the span of equal length before it: they share no bucket."""
+    finest_s = _finest_kept(now - scope.from_)
+    current = replace(scope, from_=floor_to(scope.from_, finest_s), to=ceil_to(scope.to, finest_s))
+    previous = current.previous()
+    older_s = _finest_kept(now - previous.from_)
+    return current, replace(previous, from_=floor_to(previous.from_, older_s))
+
+
 def _finest_kept(age: timedelta) -> int:
     return next((width_s for width_s in WIDTHS_S if age.total_seconds() <= RETENTION_S[width_s]), WIDTHS_S[-1])
 
