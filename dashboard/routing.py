@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-websocket_urlpatterns: list[URLPattern] = []
+from dashboard.consumers import LiveConsumer
+
+websocket_urlpatterns: list[URLPattern] = [path("ws/live", LiveConsumer.as_asgi())]

@@ -1,0 +1,158 @@
+"""The live websocket: pushes a page's panels as HTML whenever figures changed, at most once a second.
+
+Client → server: `{"type": "subscribe", "page": "fleet", "query": "from=-1h&tz=UTC"}`, `{"type": "pause"}`.
+Server → client: `{"type": "panels", "at": unix s, "html": "…"}` with the panels whose HTML changed,
+`{"type": "error", "message": "…"}`. Close codes: 4401 signed out, 4400 bad message, 1008 too many, 1009 too large,
+4408 too slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections import deque
+from importlib import import_module
+from typing import Any
+
+from channels.db import database_sync_to_async
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
+from django.contrib.auth import aget_user
+from django.http import HttpRequest, QueryDict
+from django.utils import timezone
+
+from controlplane.tenants.models import User
+from dashboard.fragments import PAGES, Rendering, render_page
+from dashboard.scope import PageState, read_state
+from router.contract.channels import DASHBOARD_GROUP
+
+log = logging.getLogger(__name__)
+
+PUSH_INTERVAL_S = 1.0
+"""At most one push a second, whatever is announced."""
+IDLE_INTERVAL_S = 5.0
+"""Without an announcement panels are looked at anyway: the push is a hint, not the truth."""
+SESSION_CHECK_S = 30.0
+MESSAGE_BYTES_MAX = 64 * 1024
+MESSAGES_MAX, MESSAGES_WINDOW_S = 20, 10.0
+SEND_TIMEOUT_S = 5.0
+"""A reader that does not take a push within this time is dropped; it connects again when it can."""
+
+CLOSE_SIGNED_OUT, CLOSE_BAD_MESSAGE, CLOSE_TOO_MANY, CLOSE_TOO_LARGE, CLOSE_TOO_SLOW = 4401, 4400, 1008, 1009, 4408
+
+
+class LiveConsumer(AsyncWebsocketConsumer):
+    """One open dashboard. State is its own; renderings are shared by `fragments`."""
+
+    groups = [DASHBOARD_GROUP]
+
+    async def connect(self) -> None:
+        self._page = ""
+        self._state = PageState()
+        self._sent: dict[str, str] = {}
+        self._received_at: deque[float] = deque(maxlen=MESSAGES_MAX)
+        self._fresh = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        user = self.scope.get("user")
+        if not (user and user.is_authenticated):
+            # Accepted first, since a refused handshake hides the reason from the page.
+            await self.accept()
+            await self.close(code=CLOSE_SIGNED_OUT)
+            return
+        self._may_change = bool(user.may_change)
+        await self.accept()
+        self._tasks = [asyncio.create_task(self._push_forever()), asyncio.create_task(self._check_session_forever())]
+
+    async def disconnect(self, code: int) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        if len(text_data or bytes_data or "") > MESSAGE_BYTES_MAX:
+            await self.close(code=CLOSE_TOO_LARGE)
+        elif not self._within_rate():
+            await self.close(code=CLOSE_TOO_MANY)
+        elif text_data is None or not self._apply(text_data):
+            await self.close(code=CLOSE_BAD_MESSAGE)
+
+    async def data_fresh(self, message: dict[str, Any]) -> None:
+        """Figures changed (DASHBOARD_GROUP); several announcements become one push."""
+        self._fresh.set()
+
+    def _within_rate(self) -> bool:
+        now_s = time.monotonic()
+        full = len(self._received_at) == MESSAGES_MAX
+        allowed = not full or now_s - self._received_at[0] > MESSAGES_WINDOW_S
+        self._received_at.append(now_s)
+        return allowed
+
+    def _apply(self, text: str) -> bool:
+        """Whether the message was understood; if so it took effect."""
+        try:
+            message = json.loads(text)
+            kind = message["type"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return False
+        if kind == "pause":
+            self._page = ""
+            return True
+        page, query = message.get("page"), message.get("query", "")
+        if kind != "subscribe" or page not in PAGES or not isinstance(query, str):
+            return False
+        self._state = read_state(QueryDict(query).dict(), now=timezone.now(), zones=())
+        self._page, self._sent = page, {}
+        self._fresh.set()
+        return True
+
+    async def _push_forever(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._fresh.wait(), IDLE_INTERVAL_S)
+            self._fresh.clear()
+            if self._page and not await self._push():
+                return
+            await asyncio.sleep(PUSH_INTERVAL_S)
+
+    async def _push(self) -> bool:
+        """Send what changed; False when the reader is gone or too slow."""
+        try:
+            rendering = await database_sync_to_async(self._render)()
+        except Exception:
+            log.exception("panels of %s could not be rendered", self._page)
+            # The page keeps its last figures, whose age it shows; the next round tries again.
+            return await self._send({"type": "error", "message": "Figures could not be read; trying again."})
+        changed = {name: html for name, html in rendering.panels.items() if self._sent.get(name) != html}
+        self._sent.update(changed)
+        html = "\n".join(changed.values())
+        return await self._send({"type": "panels", "at": rendering.at.timestamp(), "html": html})
+
+    def _render(self) -> Rendering:
+        return render_page(self._page, self._state, may_change=self._may_change, now=timezone.now())
+
+    async def _send(self, message: dict[str, Any]) -> bool:
+        try:
+            await asyncio.wait_for(self.send(text_data=json.dumps(message)), SEND_TIMEOUT_S)
+        except TimeoutError:
+            await self.close(code=CLOSE_TOO_SLOW)
+            return False
+        return True
+
+    async def _check_session_forever(self) -> None:
+        while True:
+            await asyncio.sleep(SESSION_CHECK_S)
+            user = await _user_of(self.scope)
+            if user is None:
+                await self.close(code=CLOSE_SIGNED_OUT)
+                return
+            self._may_change = user.may_change
+
+
+async def _user_of(scope: dict[str, Any]) -> User | None:
+    """The user whom the socket's session names at this moment, read afresh; None when it ended."""
+    request = HttpRequest()
+    request.session = import_module(settings.SESSION_ENGINE).SessionStore(scope["session"].session_key)
+    user = await aget_user(request)
+    return user if isinstance(user, User) and user.is_active else None

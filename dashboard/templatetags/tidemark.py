@@ -1,0 +1,62 @@
+"""Filters and tags of the dashboard's templates: figures, times, icons."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from django import template
+from django.templatetags.static import static
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from dashboard import numbers
+
+register = template.Library()
+
+register.filter("tokens", numbers.tokens)
+register.filter("figure", numbers.count)
+register.filter("percent", numbers.percent)
+register.filter("ms", numbers.milliseconds)
+register.filter("seconds", numbers.seconds)
+
+_SPRITE = "vendor/tabler-icons-3.52.0/sprite.svg"
+
+
+@register.simple_tag
+def icon(name: str) -> SafeString:
+    """A decorative icon of the sprite; the word beside it carries the meaning."""
+    return format_html('<svg class="icon" aria-hidden="true"><use href="{}#{}"></use></svg>', static(_SPRITE), name)
+
+
+@register.simple_tag
+def moment(at: datetime | None, zone: ZoneInfo, style: str = "full") -> SafeString | str:
+    """A time in the page's zone, UTC on hover. `style`: `full`, or `time` for the time of day alone."""
+    if at is None:
+        return numbers.UNKNOWN
+    local = at.astimezone(zone)
+    text = local.strftime("%H:%M:%S" if style == "time" else "%Y-%m-%d %H:%M:%S %Z")
+    utc = at.astimezone(ZoneInfo("UTC"))
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        utc.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        utc.strftime("%Y-%m-%d %H:%M:%S"),
+        text,
+    )
+
+
+@register.filter
+def item(mapping: dict[str, object], key: str) -> object:
+    """`mapping[key]`, or None."""
+    return mapping.get(key)
+
+
+@register.simple_tag
+def minus(left: float | None, right: float | None) -> float | None:
+    """left − right where both are known."""
+    return None if left is None or right is None else left - right
+
+
+@register.filter
+def per_minute(per_s: float | None) -> float | None:
+    return None if per_s is None else per_s * 60

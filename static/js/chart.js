@@ -1,0 +1,75 @@
+// <tm-chart data-figure="{…}">: a Plotly figure that follows its attribute and the theme, drawn only while visible.
+
+const CONFIG = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+
+class Chart extends HTMLElement {
+  static observedAttributes = ["data-figure"];
+
+  connectedCallback() {
+    if (!this.plot) {
+      this.plot = document.createElement("div");
+      this.plot.className = "plot";
+      this.plot.setAttribute("role", "img");
+      this.plot.setAttribute("aria-label", `${this.dataset.label}, as a chart; a table of the values is offered above it`);
+      this.replaceChildren(this.plot);
+    }
+    this.visible = false;
+    this.redraw = () => this.draw();
+    document.addEventListener("tidemark:theme", this.redraw);
+    this.watcher = new IntersectionObserver(([entry]) => {
+      this.visible = entry.isIntersecting;
+      if (this.visible && this.dirty) this.draw();
+    });
+    this.watcher.observe(this);
+    this.draw();
+  }
+
+  disconnectedCallback() {
+    document.removeEventListener("tidemark:theme", this.redraw);
+    this.watcher.disconnect();
+    if (window.Plotly && this.plot) Plotly.purge(this.plot);
+  }
+
+  attributeChangedCallback() {
+    if (this.plot && this.isConnected) this.draw();
+  }
+
+  draw() {
+    this.dirty = !this.visible && this.drawn;
+    if (this.dirty || !window.Plotly || !this.dataset.figure) return;
+    const figure = JSON.parse(this.dataset.figure);
+    this.drawn = true;
+    Plotly.react(this.plot, figure.data, themed(figure.layout, this), CONFIG);
+  }
+
+  async download() {
+    const background = getComputedStyle(document.documentElement).getPropertyValue("--tm-surface").trim();
+    await Plotly.relayout(this.plot, { paper_bgcolor: background });
+    await Plotly.downloadImage(this.plot, { format: "png", scale: 2, filename: `tidemark-${this.dataset.name}` });
+    this.draw();
+  }
+}
+
+/** The figure's layout in the page's colours. */
+function themed(layout, element) {
+  const style = getComputedStyle(element);
+  const colour = (name) => style.getPropertyValue(name).trim();
+  const axis = {
+    gridcolor: colour("--tm-grid"), linecolor: colour("--tm-line"), zerolinecolor: colour("--tm-line"),
+    tickfont: { size: 11 }, title: { font: { size: 11 } },
+  };
+  const merged = (own) => ({ ...axis, ...own, title: { ...own?.title, font: { size: 11 } } });
+  return {
+    ...layout,
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: style.fontFamily, size: 12, color: colour("--tm-muted") },
+    hoverlabel: { bgcolor: colour("--tm-surface"), bordercolor: colour("--tm-line"), font: { color: colour("--tm-text") } },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--tm-muted"), activecolor: colour("--tm-accent") },
+    xaxis: merged(layout.xaxis),
+    yaxis: merged(layout.yaxis),
+  };
+}
+
+// Plotly is a deferred classic script before this module, so it is there when elements are upgraded.
+customElements.define("tm-chart", Chart);
