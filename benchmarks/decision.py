@@ -61,7 +61,8 @@ def main() -> None:
         return
     for row in rows:
         print(
-            f"{row.workers:4} workers {row.prompt_bytes:6} B: total p50 {row.total_us_p50:6.1f} p99 {row.total_us_p99:7.1f}"
+            f"{row.workers:4} workers {row.prompt_bytes:6} B:"
+            f" total p50 {row.total_us_p50:6.1f} p99 {row.total_us_p99:7.1f}"
             f"  (fingerprint {row.fingerprint_us_p50:.1f}, choose {row.choose_us_p50:.1f},"
             f" reserve {row.reserve_us_p50:.1f}, release {row.release_us_p50:.1f}) µs"
         )

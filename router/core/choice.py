@@ -7,7 +7,7 @@ Score    milliseconds, for each worker:
          saved      cold prefill of this prompt on the pool's mean worker, less the prefill it still needs here
          queue      wait for the prefill ahead (less its predicted progress), slowed by requests that decode
          pressure   what a miss costs others: it delays requests under way and evicts what they would reuse
-         imbalance  requests above the fair share, and uncached prefill given here lately above the fair share
+         imbalance  requests above the fair share, and uncached prefill given here lately above the pool's mean
 Pick     the worker that affinity prefers (session, else longest prefix, else home on the ring), unless another is
          better by more than a margin: then waiting costs more than the cache saves (S4.3, S3.4).
 
@@ -33,13 +33,13 @@ DECODE_INTERFERENCE_MS = 1.5
 """Delay of a prefill by each request that decodes beside it."""
 
 FAIR_SHARE = 1.25
-"""Load above this multiple of the pool's mean is imbalance."""
+"""Requests under way above this multiple of the pool's mean are imbalance."""
 FAIR_REQUESTS = 2.0
 """Requests above it that are still fair: at low load counts mean little."""
 IMBALANCE_SHARE = 0.1
-"""Part of a cold prefill charged for each request above the fair share; twice above the red line (S2.3)."""
+"""Part of a cold prefill charged for each request above the fair share or the red line."""
 HOT_SPOT_SHARE = 0.05
-"""Part of the uncached prefill above the fair share that is charged: it spreads what little was saved (C37)."""
+"""Part of the uncached prefill given lately above the pool's mean that is charged: spreads what saves little (C37)."""
 HEAT_HALF_LIFE_S = 60.0
 
 MARGIN_SHARE = 0.05
@@ -79,6 +79,7 @@ class View:
     """Prefill of the whole prompt on the pool's typical worker."""
     full: frozenset[WorkerId]
     fair_outstanding: float
+    """Requests under way above which a worker is charged for imbalance."""
     fair_heat_ms: float
     hot_spot_factor: float
     ignore_ejection: bool
@@ -102,11 +103,17 @@ def view_of(request: RoutingRequest, pool: Pool, matched: dict[WorkerId, int], *
         tokens_a_block=tokens_a_block,
         cold_ms=tokens / pool.rate.tokens_per_s * 1000.0,
         full=pool.full(request.grant.policy.watermark or pool.policy.watermark),
-        fair_outstanding=FAIR_SHARE * (pool.outstanding + pool.foreign_requests) / members + FAIR_REQUESTS,
-        fair_heat_ms=FAIR_SHARE * pool.heat_ms / members,
+        fair_outstanding=_fair_outstanding(pool, members),
+        fair_heat_ms=pool.heat_ms / members,
         hot_spot_factor=HOT_SPOT_SHARE * 2.0 ** ((pool.heat_started_at - now) / HEAT_HALF_LIFE_S),
         ignore_ejection=now >= pool.ejected_until or pool.panics(now),
     )
+
+
+def _fair_outstanding(pool: Pool, members: int) -> float:
+    """The pool's mean and a quarter more, but not above the red line unless the mean itself is (S2.3)."""
+    mean = (pool.outstanding + pool.foreign_requests) / members
+    return min(FAIR_SHARE * mean + FAIR_REQUESTS, max(float(pool.policy.spill_outstanding), mean))
 
 
 def choose(view: View, session_worker: WorkerId | None, *, explain: bool) -> Decision:
@@ -154,8 +161,7 @@ def score(view: View, worker: RoutableWorker) -> Terms:
         pressure += uncached_ms * MISS_WEIGHT * outstanding / (outstanding + BUSY_REQUESTS)
         above = outstanding - view.fair_outstanding
         if above > 0:
-            red_line = 2.0 if outstanding > view.pool.policy.spill_outstanding else 1.0
-            imbalance = above * red_line * (IMBALANCE_SHARE * view.cold_ms + DECODE_INTERFERENCE_MS)
+            imbalance = above * (IMBALANCE_SHARE * view.cold_ms + DECODE_INTERFERENCE_MS)
     hot_ms = worker.heat_ms - view.fair_heat_ms
     if hot_ms > 0:
         imbalance += hot_ms * view.hot_spot_factor
@@ -181,8 +187,7 @@ def _pick_by_gain(view: View, eligible: list[RoutableWorker], session_worker: Wo
     nets = [_net(view, worker) for worker in eligible]
     best = max(nets)
     preferred, reason = _preference(view, session_worker)
-    share = HOME_MARGIN_SHARE if reason == "home" else MARGIN_SHARE
-    margin = max(MARGIN_MS, share * view.cold_ms)
+    margin = _margin_ms(view, reason)
     if preferred is not None and not exclusion(view, preferred) and _net(view, preferred) >= best - margin:
         return _decision(view, preferred, reason, preferred)
     near = [worker for worker, net in zip(eligible, nets, strict=True) if net >= best - margin]
@@ -191,6 +196,15 @@ def _pick_by_gain(view: View, eligible: list[RoutableWorker], session_worker: Wo
     spill = _spill(view, preferred)
     reason = "spill_watermark" if spill == "watermark" else "spill_load" if spill == "load" else reason
     return _decision(view, _best_of(view, near), reason, preferred, spill=spill)
+
+
+def _margin_ms(view: View, reason: str) -> float:
+    """How much better another worker must be than the one affinity prefers."""
+    share = HOME_MARGIN_SHARE if reason == "home" else MARGIN_SHARE
+    if reason == "session" and view.request.fingerprint is None:
+        # What the session's worker holds cannot be matched without text: all of it is assumed.
+        share = 1.0
+    return max(MARGIN_MS, share * view.cold_ms)
 
 
 def _preference(view: View, session_worker: WorkerId | None) -> tuple[RoutableWorker | None, str]:

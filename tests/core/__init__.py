@@ -1,0 +1,1 @@
+"""Tests of the pure routing core: tables, conversations and properties, without network or clock."""
