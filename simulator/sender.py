@@ -165,7 +165,7 @@ async def _read_to_end(response: httpx.Response) -> tuple[float | None, bytes]:
     """When the first body bytes came, and the stream's last bytes."""
     first_at: float | None = None
     tail = b""
-    async for chunk in response.aiter_raw():
+    async for chunk in response.aiter_bytes():
         if first_at is None:
             first_at = time.perf_counter()
         tail = (tail + chunk)[-TAIL_BYTES:]
