@@ -32,6 +32,8 @@ class Role:
     """What the kernel sends it when the supervisor dies without a word."""
     runs_once: bool = False
     """Its end with status 0 is its end, not a crash."""
+    shows_stdout: bool = True
+    """False: only what it writes to standard error belongs to the common log."""
 
 
 def die_with_parent(death_signal: int, parent_pid: int) -> None:
@@ -48,8 +50,8 @@ async def spawn(role: Role, *, cwd: Path = BASE_DIR) -> asyncio.subprocess.Proce
     return await asyncio.create_subprocess_exec(
         *role.argv,
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stdout=asyncio.subprocess.PIPE if role.shows_stdout else asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.STDOUT if role.shows_stdout else asyncio.subprocess.PIPE,
         cwd=cwd,
         env={**os.environ, **role.env},
         start_new_session=True,  # a Ctrl-C in the terminal reaches the supervisor alone, which ends all in order

@@ -157,7 +157,9 @@ ERROR_SHARE_MAX = 0.01
 
 
 def _error_share(report: Report) -> float:
-    return report["errors"] / report["requests"] if report["requests"] else 0.0
+    """Without the clients that went away: the player itself ends in the middle of its last answers."""
+    failed = report["errors"] - report["errors_by_kind"].get("client_disconnect", 0)
+    return failed / report["requests"] if report["requests"] else 0.0
 
 
 def _client(path: Path) -> Any:  # the player's own JSON

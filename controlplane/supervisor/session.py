@@ -20,7 +20,7 @@ from django.conf import settings
 
 from controlplane.config import Config, embedded_valkey_url
 from controlplane.demo import workers as demo
-from controlplane.supervisor import prepare, roles
+from controlplane.supervisor import prepare, roles, valkey
 from controlplane.supervisor.config import EVENTS_PORT_OFFSET, REPLAY_PORT_OFFSET, Addresses
 from controlplane.supervisor.lag import sample_lags
 from controlplane.supervisor.live_client import count_updates, session_cookie
@@ -78,6 +78,7 @@ class Session:
 async def run_session(options: Options, config: Config) -> int:
     """Exit status."""
     addresses = Addresses()
+    _note_valkey_url(config)
     terminal = Terminal(config.run_dir / "logs" / "up.log")
     if complaints := taken(needed_ports(options, config, addresses)):
         for complaint in complaints:
@@ -113,15 +114,32 @@ async def _run(session: Session) -> int:
 
 
 async def _serve_and_wait(session: Session) -> int:
-    redis_url = await _start_valkey(session)
+    around = _surroundings(session)
+    _start_demo_workers(session, around)
+    await _start_valkey(session)
     await asyncio.to_thread(_prepare, session)
-    _start_roles(session, redis_url)
+    session.supervisor.start(roles.web(around))
+    session.supervisor.start(roles.router(around))
     await _wait_until_serving(session)
+    # After what requests and operators wait for: ten interpreters starting at once would delay those two.
+    for role in (roles.celery_worker(around), roles.beat(around), roles.kv_events(around)):
+        session.supervisor.start(role)
     if session.options.headless_s is None:
         if session.options.demo and session.options.with_traffic:
             session.supervisor.start(_traffic(session, duration_s=None))
         await asyncio.Event().wait()
     return await _run_headless(session, session.options.headless_s or 0)
+
+
+def _note_valkey_url(config: Config) -> None:
+    """So that other commands on this run folder find the embedded Valkey while it runs."""
+    if config.redis_url:
+        return
+    url = embedded_valkey_url(config)
+    prepare.write_private(config.run_dir / "valkey-url", url + "\n")
+    if url != settings.REDIS_URL:
+        # The settings were read with what an earlier run had noted: begin again with the note that is right.
+        os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606  (the same command)
 
 
 def needed_ports(options: Options, config: Config, addresses: Addresses) -> list[Port]:
@@ -141,28 +159,35 @@ def needed_ports(options: Options, config: Config, addresses: Addresses) -> list
     return ports
 
 
-async def _start_valkey(session: Session) -> str:
-    """The URL that every role uses. Raises NotReady when nothing answers there."""
+def _surroundings(session: Session) -> roles.Surroundings:
+    return roles.Surroundings(
+        addresses=session.addresses,
+        run_dir=session.run_dir,
+        redis_url=session.config.redis_url or embedded_valkey_url(session.config),
+        fleet_key_given=bool(os.environ.get("TIDEMARK_FLEET_KEY") or os.environ.get("TIDEMARK_FLEET_KEY_FILE")),
+    )
+
+
+def _start_demo_workers(session: Session, around: roles.Surroundings) -> None:
+    if session.options.demo:
+        for worker in demo.demo_workers(session.addresses.demo_worker_port):
+            session.supervisor.start(Role(worker.name, worker.argv, around.environment()))
+
+
+async def _start_valkey(session: Session) -> None:
+    """Raises NotReady when nothing answers at the URL that every role uses."""
     if session.config.redis_url:
         await valkey_answers(session.config.redis_url, within_s=VALKEY_WITHIN_S)
-        return session.config.redis_url
-    from controlplane.supervisor import valkey
-
+        return
     binary = valkey.server_binary()
     if binary is None:
         raise NotReady("no valkey-server found; install Valkey or Redis, or set TIDEMARK_REDIS_URL to a running one")
-    url = embedded_valkey_url(session.config)
-    prepare.write_private(session.run_dir / "valkey-url", url + "\n")
-    if url != settings.REDIS_URL:
-        # The settings were read with what an earlier run had noted: begin again with the note that is right.
-        os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606  (the same command)
     password = (session.run_dir / "valkey-password").read_text().strip()
     configuration = valkey.write_configuration(
         session.run_dir / "valkey", port=session.config.valkey_port, password=password
     )
     session.supervisor.start(roles.valkey(binary, configuration))
-    await valkey_answers(url, within_s=VALKEY_WITHIN_S)
-    return url
+    await valkey_answers(embedded_valkey_url(session.config), within_s=VALKEY_WITHIN_S)
 
 
 def _prepare(session: Session) -> None:
@@ -183,24 +208,6 @@ def _prepare(session: Session) -> None:
             keys_file=session.keys_file,
             routing=session.options.routing,
         )
-
-
-def _start_roles(session: Session, redis_url: str) -> None:
-    around = roles.Surroundings(
-        addresses=session.addresses,
-        run_dir=session.run_dir,
-        redis_url=redis_url,
-        fleet_key_given=bool(os.environ.get("TIDEMARK_FLEET_KEY") or os.environ.get("TIDEMARK_FLEET_KEY_FILE")),
-    )
-    start = session.supervisor.start
-    start(roles.web(around))
-    start(roles.router(around))
-    if session.options.demo:
-        for worker in demo.demo_workers(session.addresses.demo_worker_port):
-            start(Role(worker.name, worker.argv, around.environment()))
-    start(roles.celery_worker(around))
-    start(roles.beat(around))
-    start(roles.kv_events(around))
 
 
 async def _wait_until_serving(session: Session) -> None:
@@ -237,7 +244,9 @@ def _traffic(session: Session, *, duration_s: float | None) -> Role:
         duration_s=duration_s,
         report=session.run_dir / "traffic-report.json",
     )
-    return Role("traffic", argv, {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}, runs_once=duration_s is not None)
+    # Its report goes to the file; on standard output it would be forty lines of the common log.
+    environment = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+    return Role("traffic", argv, environment, runs_once=duration_s is not None, shows_stdout=False)
 
 
 async def _run_headless(session: Session, duration_s: float) -> int:
@@ -273,7 +282,7 @@ def _report(session: Session, duration_s: float) -> int:
         duration_s=duration_s,
         seconds_to_serving=session.seconds_to_serving,
         restarts=session.supervisor.restarts(),
-        ingest_lags_ms=list(session.ingest_lags_ms.values()),
+        ingest_lags_ms=[lag for (_, at), lag in session.ingest_lags_ms.items() if at >= session.serving_at],
         websocket_updates=len(session.updates) if not session.updates_problem else None,
         websocket_problem=session.updates_problem,
         client_report=session.run_dir / "traffic-report.json",

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -22,6 +21,7 @@ BACK_OFF_MAX_S = 30.0
 STEADY_AFTER_S = 60.0
 STOP_WITHIN_S = 7.0
 STOP_LAST_WITHIN_S = 2.0
+OUTPUT_END_WITHIN_S = 1.0
 
 
 @dataclass
@@ -110,17 +110,18 @@ class Supervisor:
             return None
         try:
             # The output may outlive the process in a grandchild's hands: the process's end is what counts.
-            output = asyncio.create_task(relay_lines(process.stdout, self._show(entry))) if process.stdout else None
+            output = asyncio.create_task(self._show_output(entry, process))
             status = await process.wait()
         finally:
             kill_group(process.pid)
-        if output is not None:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(output, timeout=1)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(output, timeout=OUTPUT_END_WITHIN_S)
         return status
 
-    def _show(self, entry: Running) -> Callable[[str], None]:
-        return partial(self._terminal.line, entry.role.name)
+    async def _show_output(self, entry: Running, process: asyncio.subprocess.Process) -> None:
+        output = process.stdout or process.stderr
+        assert output is not None, "one of the two is a pipe"
+        await relay_lines(output, partial(self._terminal.line, entry.role.name))
 
     async def _end(self, entries: list[Running], *, within_s: float) -> None:
         for entry in entries:
