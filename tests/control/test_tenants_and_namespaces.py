@@ -94,9 +94,7 @@ def test_rotation_makes_another_salt(support) -> None:
     old_nonce = support.generation_nonce
     row = rotate_generation(actor=ACTOR, namespace="acme/support", reason="suspected leak")
     assert row.generation == 2 and row.generation_at > support.generation_at
-    salts = {
-        settings.FLEET_KEY.cache_salt("acme", "support", nonce) for nonce in (old_nonce, row.generation_nonce)
-    }
+    salts = {settings.FLEET_KEY.cache_salt("acme", "support", nonce) for nonce in (old_nonce, row.generation_nonce)}
     assert len(salts) == 2
 
 
