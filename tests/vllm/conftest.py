@@ -68,7 +68,7 @@ def operator(stack: Stack) -> Operator:
 @pytest.fixture(scope="session")
 def fleet(operator: Operator, workers: tuple[str, ...]) -> list[dict[str, object]]:
     """The pool `tiny` with both workers, each live-tested; the answers of the tests."""
-    operator.post("pools", {"slug": "tiny", "name": "Tiny", "block_size": 32, "models": ["tiny"]})
+    operator.post("pools", {"id": "tiny", "name": "Tiny", "block_size": 32, "models": ["tiny"]})
     reports = []
     for number, url in enumerate(workers, start=1):
         operator.post("workers", {"pool": "tiny", "slug": f"w{number}", "url": url})
@@ -80,7 +80,7 @@ def fleet(operator: Operator, workers: tuple[str, ...]) -> list[dict[str, object
 def tenancy(operator: Operator, fleet: object, stack: Stack) -> Tenancy:
     keys = {}
     for tenant, people in (("acme", ("alice", "bob")), ("globex", ("charlie",))):
-        operator.post("tenants", {"slug": tenant, "name": tenant.title()})
+        operator.post("tenants", {"id": tenant, "name": tenant.title()})
         operator.post("namespaces", {"tenant": tenant, "slug": "chat", "ttft_slo_ms": 2000})
         for person in people:
             keys[person] = operator.post("keys", {"namespace": f"{tenant}/chat", "name": person})["key"]

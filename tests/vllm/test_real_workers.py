@@ -40,7 +40,7 @@ def stream_once(client: openai.OpenAI, prompt: str) -> tuple[float, int, int]:
 
 def test_the_live_test_finds_both_workers_fit(fleet: list[dict[str, Any]]) -> None:
     for report in fleet:
-        failed = [check for check in report["checks"] if check["ok"] is not True]
+        failed = [check for check in report["test_report"] if check["ok"] is not True]
         assert not failed, failed
 
 
@@ -127,7 +127,7 @@ def test_the_dashboard_shows_the_workers_and_no_violation(stack: Stack, tenancy:
         "from controlplane.fleet.selectors import workers_table\n"
         "from controlplane.isolation.models import IsolationViolation\n"
         "rows = workers_table()\n"
-        "result = {'workers': [r.worker for r in rows], 'resident': [r.resident_share for r in rows],"
+        "result = {'workers': [r.worker_id for r in rows], 'resident': [r.resident_share for r in rows],"
         " 'violations': IsolationViolation.objects.count()}"
     )
     assert shown["workers"] == ["tiny/w1", "tiny/w2"]
@@ -173,7 +173,7 @@ def test_a_killed_worker_is_ejected_and_the_next_request_succeeds(stack: Stack, 
         answer = client.completions.create(model="tiny", prompt=prompt_of(300, seed=300 + number), max_tokens=2)
         assert answer.usage.completion_tokens == 2
     down = (
-        "from controlplane.fleet.selectors import workers_table\nresult = {r.worker: r.state for r in workers_table()}"
+        "from controlplane.fleet.selectors import workers_table\nresult = {r.worker_id: r.health for r in workers_table()}"
     )
     wait_until(
         lambda: stack.python(down)["tiny/w1"] == "down", timeout_s=20, what="the dashboard shows w1 as down", every_s=1
