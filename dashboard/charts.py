@@ -34,6 +34,13 @@ _SOURCES = {
     "external_kv_transfer": ("Remote hit", SKY, "."),
 }
 _OTHER_SOURCES = (PINK, GREEN, AMBER)
+_MINUTE_MS, _HALF_DAY_MS = 60_000, 43_200_000
+_TICKS = [
+    {"dtickrange": [None, _MINUTE_MS - 1], "value": "%H:%M:%S"},
+    {"dtickrange": [_MINUTE_MS, _HALF_DAY_MS - 1], "value": "%H:%M"},
+    {"dtickrange": [_HALF_DAY_MS, None], "value": "%d %b"},
+]
+"""One line for each tick: Plotly's default adds the date below the first."""
 
 
 def times(series: Series, zone: ZoneInfo) -> list[str]:
@@ -122,16 +129,23 @@ def heat_figure(heat: HeatMap, zone: ZoneInfo) -> Figure:
         "ygap": 2,
         "zmin": 0,
         "hoverongaps": False,
-        "colorbar": {"thickness": 10, "outlinewidth": 0, "title": {"text": "%" if share else heat.unit}},
+        # Plotly's own colour bar sets a style attribute, which the content security policy refuses: the page draws one.
+        "showscale": False,
         "hovertemplate": f"%{{y}}<br>%{{x}}<br>%{{z:.3~r}} {'%' if share else heat.unit}<extra></extra>",
     }
-    if share:
-        trace["zmax"] = 100
+    trace["zmax"] = heat_top(heat) * factor
     figure = _figure([trace], y_title="")
     figure["layout"]["hovermode"] = "closest"
     figure["layout"]["yaxis"] |= {"type": "category", "autorange": "reversed", "rangemode": "normal"}
     figure["layout"]["showlegend"] = False
     return figure
+
+
+def heat_top(heat: HeatMap) -> float:
+    """The value of the scale's bright end: 1 for shares, else the largest seen."""
+    if heat.unit == "share":
+        return 1.0
+    return max((value for row in heat.values for value in row if value is not None), default=0.0) or 1.0
 
 
 def churn_figure(churn: ChurnSeries, zone: ZoneInfo) -> Figure:
@@ -189,7 +203,7 @@ def _figure(data: list[Figure], *, y_title: str, **layout: Any) -> Figure:
             "hovermode": "x unified",
             "showlegend": True,
             "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}},
-            "xaxis": {"type": "date"},
+            "xaxis": {"type": "date", "tickformatstops": _TICKS},
             "yaxis": {"title": {"text": y_title, "standoff": 6}, "rangemode": "tozero", "automargin": True},
             **layout,
         },
@@ -197,8 +211,9 @@ def _figure(data: list[Figure], *, y_title: str, **layout: Any) -> Figure:
 
 
 def _in_order(by_source: dict[str, Values]) -> list[str]:
-    known = [source for source in _SOURCES if source in by_source]
-    return known + sorted(set(by_source) - set(known))
+    """Known sources first; a source that gave nothing in the whole range is left out."""
+    seen = {source for source, values in by_source.items() if any(values)}
+    return [source for source in _SOURCES if source in seen] + sorted(seen - set(_SOURCES))
 
 
 def _where(mask: list[bool], values: Values) -> Values:

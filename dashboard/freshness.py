@@ -37,8 +37,11 @@ def of_requests(data: PageData) -> Freshness:
 
 
 def of_polls(data: PageData) -> Freshness:
-    """Figures of the workers' metrics pages: as old as the oldest good poll."""
-    return _of_age(data, data.tiles.poll_age_s, "polls")
+    """Figures of the workers' metrics pages: as old as the oldest good poll, or the last when no worker answers."""
+    age_s = data.tiles.poll_age_s
+    if age_s is None:
+        age_s = _youngest(source.age_s for source in data.freshness if source.kind == "polls")
+    return _of_age(data, age_s, "polls")
 
 
 def of_events(data: PageData) -> Freshness:

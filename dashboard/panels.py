@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.telemetry.figures import HEAT_MEASURES, Values
-from dashboard import charts, freshness, links, policies, tiles
+from dashboard import charts, freshness, links, numbers, policies, tiles
 from dashboard.data import PageData
 from dashboard.freshness import Freshness
 
@@ -82,10 +82,13 @@ def _heat(data: PageData) -> Context:
         "No worker has reported this measure in this range.",
         "Add a worker, or choose another measure.",
     ) | {
+        "top": numbers.percent(charts.heat_top(data.heat))
+        if data.heat.unit == "share"
+        else f"{numbers.count(charts.heat_top(data.heat))} {data.heat.unit}",
         "measures": [
             {"key": key, "label": _MEASURE_WORDS.get(key, key), "on": key == data.state.m, "q": data.state.query(m=key)}
             for key in HEAT_MEASURES
-        ]
+        ],
     }
 
 

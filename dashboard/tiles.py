@@ -101,12 +101,12 @@ def _ttft(data: PageData, figures: Tiles, query: str) -> Tile:
     missing = [name for name, value in (("hit", hit), ("miss", miss)) if value is None]
     return Tile(
         key="ttft",
-        label="TTFT p95 hit | miss",
+        label="TTFT hit | miss",
         parts=[_duration_part(hit, label="hit", tone="hit"), _duration_part(miss, label="miss", tone="miss")],
         help="Time to the first token, 95th percentile: at least half of the prompt cached against nothing cached.",
         formula="quantile of merged log-bucket histograms, error ≤ 2.5 %",
         href=f"/?{query}#panel-ttft",
-        note=f"no {' and no '.join(missing)} in range" if missing else "",
+        note=f"p95; no {' and no '.join(missing)} in range" if missing else "p95",
         change=_change(figures.ttft_hit_p95_ms, data, more_is_better=False),
         spark=spark(charts.closed(data.ttft, data.ttft.hit_p95_ms)),
     )
@@ -137,7 +137,7 @@ def _waiting(figures: Tiles, query: str) -> Tile:
         help="Requests queued inside the workers at their last good poll.",
         formula="sum of vllm:num_requests_waiting",
         href=f"/workers/?{query}",
-        note="no worker was polled"
+        note=_no_poll(figures)
         if figures.waiting.value is None
         else " · ".join(
             text
@@ -150,6 +150,11 @@ def _waiting(figures: Tiles, query: str) -> Tile:
     )
 
 
+def _no_poll(figures: Tiles) -> str:
+    """Why figures of the last poll are unknown."""
+    return "no worker answers its polls" if figures.workers.down else "no worker was polled"
+
+
 def _kv_use(data: PageData, figures: Tiles, query: str) -> Tile:
     worst = [
         max((value for value in column if value is not None), default=None)
@@ -158,12 +163,12 @@ def _kv_use(data: PageData, figures: Tiles, query: str) -> Tile:
     use = figures.kv_use_max.value
     return Tile(
         key="kv",
-        label="KV use, fullest worker",
+        label="KV use, max",
         parts=[_percent_part(use)],
         help="KV blocks held by running requests on the fullest worker. Cached blocks without a request are not in it.",
         formula="max over workers of vllm:kv_cache_usage_perc",
         href=f"/?{data.state.query(m='kv_use')}#panel-heat",
-        note="no worker was polled" if use is None else "",
+        note=_no_poll(figures) if use is None else "",
         tone="crit" if use is not None and use >= 0.95 else "warn" if use is not None and use >= 0.85 else "",
         spark=spark(charts.closed(data.kv_heat, worst), top=1.0),
     )
@@ -173,7 +178,7 @@ def _violations(figures: Tiles, query: str, data: PageData) -> Tile:
     value = figures.violations.value
     return Tile(
         key="violations",
-        label="Isolation violations",
+        label="Violations",
         parts=[_number_part(value, numbers.count, "")],
         help="Answers with more cached tokens than the namespace's own history on that worker allows.",
         formula="count of cached tokens > longest prefix in the namespace's own history",
@@ -199,7 +204,7 @@ def _workers(figures: Tiles, query: str) -> Tile:
         for number, word in (
             (counts.drain, "draining"),
             (counts.maintenance, "in maintenance"),
-            (counts.down, "down"),
+            (counts.down, "down or silent"),
             (counts.unknown, "never polled"),
         )
         if number
@@ -294,8 +299,10 @@ def _health(data: PageData) -> tuple[str, str]:
         return "unknown", "No workers yet"
     if open_violations:
         return "crit", "A tenant's boundary was crossed"
+    if data.workers and not any(row.health in ("ok", "down") for row in data.workers):
+        return "unknown", "No worker was polled lately: these figures are old"
     if counts.down:
-        return "crit", f"{counts.down} {'worker is' if counts.down == 1 else 'workers are'} down"
+        return "crit", f"{counts.down} {'worker is' if counts.down == 1 else 'workers are'} down or silent"
     if not counts.ready:
         return "crit", "No worker takes requests"
     critical = sum(item.severity == "critical" for item in data.attention)
