@@ -97,6 +97,8 @@ class CacheTracker:
 
     def reconnected(self) -> Ask:
         """Call after a lost connection: batches may be missing, or the worker may be another process."""
+        # What was held may belong to the life before; the replay brings it again if it does not.
+        self._held.clear()
         return self._ask(0 if self._next is None else max(0, self._next - 1))
 
     def live(self, seq: int, payload: bytes) -> Ask | None:
