@@ -50,6 +50,15 @@ class AsciiJSON(JSONRenderer):
     ensure_ascii = True
 
 
+class Text(serializers.CharField):
+    """DRF's takes numbers for text: 1e400 would be stored as "inf"."""
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            raise serializers.ValidationError("This must be a text.")
+        return super().to_internal_value(data)
+
+
 class StrictSerializer(serializers.Serializer[Any]):
     """Refuses fields that it does not know: a mistyped name must not be dropped in silence."""
 

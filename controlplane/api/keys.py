@@ -9,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.api.base import ApiView, StrictSerializer, shown
+from controlplane.api.base import ApiView, StrictSerializer, Text, shown
 from controlplane.errors import NotFound
 from controlplane.namespaces import key_services
 from controlplane.namespaces.models import ApiKey
@@ -34,12 +34,12 @@ class IssuedKeySerializer(KeySerializer):
 
 class KeyCreation(StrictSerializer):
     namespace = serializers.RegexField(r"^[a-z0-9-]{1,48}/[a-z0-9-]{1,48}$", help_text="`<tenant>/<namespace>`")
-    name = serializers.CharField(max_length=200)
+    name = Text(max_length=200)
     expires_at = serializers.DateTimeField(required=False, allow_null=True, default=None)
 
 
 class KeyRevocation(StrictSerializer):
-    reason = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+    reason = Text(max_length=500, required=False, allow_blank=True, default="")
 
 
 class KeyFilter(django_filters.FilterSet):

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.api.base import ApiView, StrictSerializer, shown
+from controlplane.api.base import ApiView, StrictSerializer, Text, shown
 from controlplane.api.revisions import IF_MATCH_OPTIONAL, IF_MATCH_REQUIRED, optional_revision, required_revision
 from controlplane.api.tenants import StatusChange
 from controlplane.errors import NotFound
@@ -36,20 +36,20 @@ class NamespaceSerializer(serializers.Serializer[CacheNamespace]):
 
 
 class NamespaceChange(StrictSerializer):
-    name = serializers.CharField(max_length=200, required=False, allow_blank=True)
+    name = Text(max_length=200, required=False, allow_blank=True)
     on_stale = serializers.ChoiceField(choices=CacheNamespace.OnStale.choices, required=False)
     unknown_fields = serializers.ChoiceField(choices=CacheNamespace.UnknownFields.choices, required=False)
-    model_names = serializers.ListField(child=serializers.CharField(max_length=200), required=False, max_length=200)
+    model_names = serializers.ListField(child=Text(max_length=200), required=False, max_length=200)
     ttft_slo_ms = serializers.FloatField(required=False, allow_null=True, min_value=1, max_value=3_600_000)
 
 
 class NamespaceCreation(NamespaceChange):
-    tenant = serializers.CharField(max_length=48)
-    slug = serializers.CharField(max_length=48)
+    tenant = Text(max_length=48)
+    slug = Text(max_length=48)
 
 
 class Rotation(StrictSerializer):
-    reason = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+    reason = Text(max_length=500, required=False, allow_blank=True, default="")
 
 
 class NamespaceFilter(django_filters.FilterSet):

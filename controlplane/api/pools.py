@@ -9,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.api.base import ApiView, StrictSerializer, shown
+from controlplane.api.base import ApiView, StrictSerializer, Text, shown
 from controlplane.api.revisions import IF_MATCH_REQUIRED, required_revision
 from controlplane.errors import NotFound
 from controlplane.fleet import services
@@ -36,8 +36,8 @@ class PoolSerializer(serializers.Serializer[WorkerPool]):
 
 
 class PoolChange(StrictSerializer):
-    name = serializers.CharField(max_length=200, required=False, allow_blank=True)
-    models = serializers.ListField(child=serializers.CharField(max_length=200), required=False, max_length=64)
+    name = Text(max_length=200, required=False, allow_blank=True)
+    models = serializers.ListField(child=Text(max_length=200), required=False, max_length=64)
     block_size = serializers.IntegerField(required=False, min_value=1, max_value=4096)
     routing = serializers.ChoiceField(choices=WorkerPool.Routing.choices, required=False)
     virtual_nodes = serializers.IntegerField(required=False, min_value=1, max_value=1000)
@@ -46,8 +46,8 @@ class PoolChange(StrictSerializer):
 
 
 class PoolCreation(PoolChange):
-    id = serializers.CharField(max_length=48)
-    models = serializers.ListField(child=serializers.CharField(max_length=200), min_length=1, max_length=64)
+    id = Text(max_length=48)
+    models = serializers.ListField(child=Text(max_length=200), min_length=1, max_length=64)
 
 
 class PoolList(ApiView):

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.api.base import ApiView, StrictSerializer, shown
+from controlplane.api.base import ApiView, StrictSerializer, Text, shown
 from controlplane.api.revisions import IF_MATCH_OPTIONAL, IF_MATCH_REQUIRED, optional_revision, required_revision
 from controlplane.errors import NotFound
 from controlplane.tenants import services
@@ -25,17 +25,17 @@ class TenantSerializer(serializers.Serializer[Tenant]):
 
 
 class TenantCreation(StrictSerializer):
-    id = serializers.CharField(max_length=48)
-    name = serializers.CharField(max_length=200)
+    id = Text(max_length=48)
+    name = Text(max_length=200)
 
 
 class TenantChange(StrictSerializer):
-    name = serializers.CharField(max_length=200)
+    name = Text(max_length=200)
 
 
 class StatusChange(StrictSerializer):
     status = serializers.ChoiceField(choices=Status.choices)
-    reason = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+    reason = Text(max_length=500, required=False, allow_blank=True, default="")
 
 
 class TenantFilter(django_filters.FilterSet):

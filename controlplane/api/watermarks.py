@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.api.base import ApiView, StrictSerializer, shown
+from controlplane.api.base import ApiView, StrictSerializer, Text, shown
 from controlplane.api.problems import PreconditionRequired
 from controlplane.api.revisions import IF_MATCH_OPTIONAL, IF_MATCH_REQUIRED, required_revision
 from controlplane.errors import NotFound
@@ -35,7 +35,7 @@ class WatermarkChange(StrictSerializer):
     low = serializers.FloatField()
     high = serializers.FloatField()
     dwell_s = serializers.FloatField(required=False, default=0.0)
-    reason = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+    reason = Text(max_length=500, required=False, allow_blank=True, default="")
 
 
 class WatermarkFilter(django_filters.FilterSet):

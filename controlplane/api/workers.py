@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.api.base import ApiView, StrictSerializer, shown
+from controlplane.api.base import ApiView, StrictSerializer, Text, shown
 from controlplane.api.revisions import IF_MATCH_OPTIONAL, IF_MATCH_REQUIRED, optional_revision, required_revision
 from controlplane.errors import NotFound
 from controlplane.fleet import services
@@ -40,22 +40,22 @@ class WorkerSerializer(serializers.Serializer[Worker]):
 
 
 class WorkerChange(StrictSerializer):
-    url = serializers.CharField(max_length=300, required=False)
-    kv_events_endpoint = serializers.CharField(max_length=300, required=False, allow_blank=True)
-    kv_replay_endpoint = serializers.CharField(max_length=300, required=False, allow_blank=True)
-    dcgm_url = serializers.CharField(max_length=300, required=False, allow_blank=True)
+    url = Text(max_length=300, required=False)
+    kv_events_endpoint = Text(max_length=300, required=False, allow_blank=True)
+    kv_replay_endpoint = Text(max_length=300, required=False, allow_blank=True)
+    dcgm_url = Text(max_length=300, required=False, allow_blank=True)
 
 
 class WorkerCreation(WorkerChange):
-    pool = serializers.CharField(max_length=48)
-    slug = serializers.CharField(max_length=48)
-    url = serializers.CharField(max_length=300)
+    pool = Text(max_length=48)
+    slug = Text(max_length=48)
+    url = Text(max_length=300)
     state = serializers.ChoiceField(choices=Worker.State.choices, required=False, default=Worker.State.READY)
 
 
 class StateChange(StrictSerializer):
     state = serializers.ChoiceField(choices=Worker.State.choices)
-    reason = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+    reason = Text(max_length=500, required=False, allow_blank=True, default="")
 
 
 class WorkerFilter(django_filters.FilterSet):
