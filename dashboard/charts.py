@@ -100,16 +100,14 @@ def ttft_figure(ttft: TtftSeries, zone: ZoneInfo) -> Figure:
     """TTFT of hits against misses; the band between the medians is what caching saves."""
     x = times(ttft, zone)
     hit, miss = closed(ttft, ttft.hit_p50_ms), closed(ttft, ttft.miss_p50_ms)
-    both = [h is not None and m is not None for h, m in zip(hit, miss, strict=True)]
     data = [
-        _line("", x, _where(both, hit), colour=HIT, width=0) | {"showlegend": False, "hoverinfo": "skip"},
-        _line("Delta p50", x, _where(both, miss), colour=GREEN, width=0, fill="tonexty") | {"hoverinfo": "skip"},
+        _band("Delta p50", x, hit, miss, colour=GREEN),
         _line("Hit p50", x, hit, colour=HIT, marker="circle"),
         _line("Hit p95", x, closed(ttft, ttft.hit_p95_ms), colour=HIT, dash="dot"),
         _line("Miss p50", x, miss, colour=MISS, marker="square"),
         _line("Miss p95", x, closed(ttft, ttft.miss_p95_ms), colour=MISS, dash="dot"),
     ]
-    for trace in data[2:]:
+    for trace in data[1:]:
         trace["hovertemplate"] = "%{y:,.3~r} ms"
     return _figure(data, y_title="ms")
 
@@ -189,6 +187,28 @@ def _line(
     return trace
 
 
+def _band(name: str, x: Sequence[str], low: Values, high: Values, *, colour: str) -> Figure:
+    """The area between two lines, one polygon for each run of buckets where both are known."""
+    points: list[tuple[str | None, float | None]] = []
+    run: list[int] = []
+    for index in range(len(x) + 1):
+        if index < len(x) and low[index] is not None and high[index] is not None:
+            run.append(index)
+        elif run:
+            points += [(x[at], high[at]) for at in run] + [(x[at], low[at]) for at in reversed(run)] + [(None, None)]
+            run = []
+    return {
+        "type": "scatter",
+        "mode": "none",
+        "name": name,
+        "x": [at for at, _ in points],
+        "y": _rounded([value for _, value in points]),
+        "fill": "toself",
+        "fillcolor": _translucent(colour),
+        "hoverinfo": "skip",
+    }
+
+
 def _translucent(colour: str) -> str:
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.16)"
@@ -214,10 +234,6 @@ def _in_order(by_source: dict[str, Values]) -> list[str]:
     """Known sources first; a source that gave nothing in the whole range is left out."""
     seen = {source for source, values in by_source.items() if any(values)}
     return [source for source in _SOURCES if source in seen] + sorted(seen - set(_SOURCES))
-
-
-def _where(mask: list[bool], values: Values) -> Values:
-    return [value if keep else None for keep, value in zip(mask, values, strict=True)]
 
 
 def _rounded(values: Values) -> Values:

@@ -18,7 +18,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     ),
     "workers": ("workers", "origins"),
     "policies": ("watermarks", "rollout"),
-    "isolation": ("isolation",),
+    "isolation": ("coverage",),
 }  # fmt: skip
 """Live panels of each page."""
 

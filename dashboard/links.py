@@ -25,14 +25,14 @@ def attention_row(item: Attention, state: PageState) -> AttentionRow:
 
 def _target(item: Attention) -> tuple[str, str]:
     target = quote(item.target_id, safe="/")
+    if item.kind == "isolation_violation" or item.target_kind == "violation":
+        return "/isolation/?open=1", "Review"
     if item.target_kind == "worker":
         return f"/workers/{target}/", f"Open {item.target_id}"
     if item.target_kind == "pool":
         return f"/policies/pool/{target}/", "Open its policy"
     if item.target_kind == "namespace":
         return f"/policies/namespace/{target}/", "Open its policy"
-    if item.target_kind == "violation":
-        return "/isolation/", "Review"
     if item.target_kind == "router":
         return "/policies/", "See roll-out"
     return "/workers/", "See sources"

@@ -15,7 +15,7 @@ def significant(value: float | None, digits: int = 3) -> str:
     if value == 0:
         return "0"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    rounded = f"{value:,.{decimals}f}"
+    rounded = f"{value:,.{decimals}f}".replace("-", "−")
     return rounded.rstrip("0").rstrip(".") if "." in rounded else rounded
 
 
@@ -24,7 +24,7 @@ def count(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return UNKNOWN
     if abs(value) < 10_000:
-        return f"{value:,.0f}" if float(value).is_integer() else significant(value)
+        return f"{value:,.0f}".replace("-", "−") if float(value).is_integer() else significant(value)
     return tokens(value)
 
 

@@ -124,6 +124,11 @@ def _isolation(data: PageData) -> Context:
     }
 
 
+def _coverage(data: PageData) -> Context:
+    """Without the list of violations: the isolation page has them as a table."""
+    return _isolation(data) | {"brief": True}
+
+
 def _hot(data: PageData) -> Context:
     return {"prefixes": data.hot_prefixes}
 
@@ -205,6 +210,14 @@ PANELS: dict[str, Panel] = {
             "Answers checked for cached tokens that only another namespace could have cached.",
             _isolation,
             freshness.of_requests,
+        ),
+        Panel(
+            "coverage",
+            "Coverage",
+            "How many answers could be checked; the rest is unknown, not clean.",
+            _coverage,
+            freshness.of_requests,
+            "isolation",
         ),
         Panel(
             "hot",

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import quote
 
+from controlplane.fleet.models import WorkerPool
+from controlplane.namespaces.models import CacheNamespace
 from controlplane.policies.models import WatermarkPolicy
 from controlplane.snapshots import selectors as snapshots
+
+SCOPES_MAX = 500
+"""Offered in the form's choice; others are reached by their address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +24,7 @@ class PolicyRow:
 
 def path_of(scope_id: str) -> str:
     """Page of a scope: `pool:demo` → `/policies/pool/demo/`."""
-    return f"/policies/{scope_id.replace(':', '/')}/"
+    return f"/policies/{quote(scope_id.replace(':', '/', 1), safe='/')}/"
 
 
 def rows() -> list[PolicyRow]:
@@ -29,6 +35,13 @@ def rows() -> list[PolicyRow]:
         PolicyRow(scope_id=policy.scope_id, path=path_of(policy.scope_id), policy=policy)
         for policy in sorted(stored, key=lambda policy: (order[policy.scope], policy.scope_id))
     ]
+
+
+def scopes_without_policy() -> list[str]:
+    """Pools and namespaces for which the wider policy holds. Two queries."""
+    pools = WorkerPool.objects.filter(watermark_policy=None).values_list("slug", flat=True)[:SCOPES_MAX]
+    namespaces = CacheNamespace.objects.filter(watermark_policy=None).select_related("tenant")[:SCOPES_MAX]
+    return [f"pool:{slug}" for slug in pools] + [f"namespace:{row.namespace_id}" for row in namespaces]
 
 
 def meaning(policy: WatermarkPolicy) -> str:

@@ -51,6 +51,14 @@ def item(mapping: dict[str, object], key: str) -> object:
     return mapping.get(key)
 
 
+@register.filter
+def plain(value: object) -> object:
+    """A fact in words: lists with commas, yes and no."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(str(part) for part in value) if isinstance(value, list) else value
+
+
 @register.simple_tag
 def minus(left: float | None, right: float | None) -> float | None:
     """left − right where both are known."""

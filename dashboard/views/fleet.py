@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -54,7 +56,7 @@ def chart_table(request: HttpRequest, name: str) -> HttpResponse:
     """A chart's buckets, newest first, as a page; htmx takes the table alone into the panel."""
     table = table_of(_chart_name(name), _data(request))
     rows = table.rows[::-1][:TABLE_ROWS_MAX]
-    context = {"title": PANELS[name].title, "name": name, "headers": table.headers, "rows": rows}
+    context: dict[str, Any] = {"title": PANELS[name].title, "name": name, "headers": table.headers, "rows": rows}
     if request.headers.get("HX-Request"):
         return render(request, "dashboard/_fragments/table.html", context)
     return page(request, "fleet", "dashboard/table.html", panels=False, **context)

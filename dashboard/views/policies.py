@@ -19,9 +19,12 @@ from controlplane.policies.watermarks import USE_MIN
 from controlplane.snapshots.selectors import rollout
 from dashboard import announce
 from dashboard.access import actor_of, signed_in, viewer_required
-from dashboard.policies import meaning, path_of
+from dashboard.policies import meaning, path_of, scopes_without_policy
 from dashboard.scope import state_of
 from dashboard.views.pages import page
+
+SCOPE_MAX = 120
+NUMBER_TEXT_MAX = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,10 @@ class PolicyForm:
 @viewer_required
 @require_safe
 def policies(request: HttpRequest) -> HttpResponse:
+    """The global policy's form; `?scope=` (the choice of another scope) leads to that one's page."""
+    scope = request.GET.get("scope", "")
+    if scope:
+        return HttpResponseRedirect(f"{path_of(scope[:SCOPE_MAX])}?{state_of(request, now=timezone.now()).query()}")
     return _page(request, _stored_form("global"))
 
 
@@ -85,7 +92,9 @@ def _store(request: HttpRequest, scope_id: str) -> HttpResponse:
 
 
 def _page(request: HttpRequest, form: PolicyForm, *, status: int = 200) -> HttpResponse:
-    return page(request, "policies", "dashboard/policies.html", status=status, form=form)
+    return page(
+        request, "policies", "dashboard/policies.html", status=status, form=form, scopes=scopes_without_policy()
+    )
 
 
 def _stored_form(scope_id: str) -> PolicyForm:
@@ -103,8 +112,10 @@ def _stored_form(scope_id: str) -> PolicyForm:
 
 
 def _typed_form(request: HttpRequest, scope_id: str) -> PolicyForm:
-    typed = {name: request.POST.get(name, "").strip()[:40] for name in ("low", "high", "dwell_s", "revision")}
-    return PolicyForm(scope_id=scope_id, **typed)
+    low, high, dwell_s, revision = (
+        request.POST.get(name, "").strip()[:NUMBER_TEXT_MAX] for name in ("low", "high", "dwell_s", "revision")
+    )
+    return PolicyForm(scope_id=scope_id, low=low, high=high, dwell_s=dwell_s, revision=revision)
 
 
 def _with_errors(form: PolicyForm, error: ControlError) -> PolicyForm:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
 
+import msgspec
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from django.views.decorators.http import require_safe
@@ -14,6 +16,7 @@ from controlplane.telemetry.models import DecisionRecord
 from dashboard.access import viewer_required
 from dashboard.scope import PageState, state_of
 from dashboard.views.pages import page
+from router.contract.telemetry import DecisionSample
 
 PAGE_ROWS = 50
 
@@ -35,15 +38,16 @@ def requests(request: HttpRequest) -> HttpResponse:
 @require_safe
 def decision(request: HttpRequest, request_id: str) -> HttpResponse:
     record = get_object_or_404(DecisionRecord, request_id=request_id)
-    detail: dict[str, Any] = record.detail if isinstance(record.detail, dict) else {}
-    candidates = sorted(
-        (candidate for candidate in detail.get("candidates", []) if isinstance(candidate, dict)),
-        key=lambda candidate: (bool(candidate.get("excluded")), -float(candidate.get("net_ms", 0))),
-    )
+    try:
+        # The stored form leaves defaults out; only the contract's type knows that a missing term is 0.
+        detail = msgspec.convert(record.detail, DecisionSample)
+    except msgspec.ValidationError as error:
+        raise Http404("The stored decision cannot be read.") from error
+    candidates = sorted(detail.candidates, key=lambda candidate: (bool(candidate.excluded), -candidate.net_ms))
     return page(request, "requests", "dashboard/decision.html", record=record, detail=detail, candidates=candidates)
 
 
-def _in_scope(state: PageState, now: Any) -> Any:
+def _in_scope(state: PageState, now: datetime) -> QuerySet[DecisionRecord]:
     scope = state.scope(now)
     found = DecisionRecord.objects.filter(at__gte=scope.from_, at__lt=scope.to).order_by("-at").defer("detail")
     for name in ("tenant", "namespace", "pool", "worker"):

@@ -21,9 +21,9 @@ WORKER_FIELDS = ("pool", "slug", "url", "kv_events_endpoint", "kv_replay_endpoin
 FIELD_TEXT_MAX = 300
 
 ACTIONS = {
-    "drain": ("Drain", "finishes what it has and takes nothing more"),
-    "maintenance": ("Put into maintenance", "takes nothing; requests still running there go on"),
-    "ready": ("Make ready", "takes requests again"),
+    "drain": ("Drain {}", "finishes what it has and takes nothing more"),
+    "maintenance": ("Put {} into maintenance", "takes nothing; requests still running there go on"),
+    "ready": ("Make {} ready", "takes requests again"),
 }
 
 
@@ -44,7 +44,7 @@ def workers(request: HttpRequest) -> HttpResponse:
 def worker(request: HttpRequest, worker_id: str) -> HttpResponse:
     row = _row(worker_id)
     stored = Worker.objects.select_related("pool").get(pk=row.pk)
-    actions = [(state, words) for state, (words, _) in ACTIONS.items() if state != row.state]
+    actions = [(state, words.format(row.slug)) for state, (words, _) in ACTIONS.items() if state != row.state]
     return page(
         request, "workers", "dashboard/worker.html", panels=False, row=row, stored=stored, actions=actions,
         facts=sorted(row.facts.items()),
@@ -58,7 +58,7 @@ def worker_state(request: HttpRequest, worker_id: str, state: str) -> HttpRespon
     if state not in ACTIONS:
         raise Http404("There is no such state.")
     row = _row(worker_id)
-    words, effect = ACTIONS[state]
+    words, effect = ACTIONS[state][0].format(worker_id), ACTIONS[state][1]
     if request.method != "POST":
         return page(
             request, "workers", "dashboard/confirm_state.html", panels=False, row=row, target=state, words=words,
