@@ -104,17 +104,28 @@ async def _scrape(client: httpx.AsyncClient, outcome: PollOutcome, networks: Seq
 
 async def _read_page(client: httpx.AsyncClient, pinned: Pinned, outcome: PollOutcome) -> Reading:
     """The filtered page where the worker has it, else the full one; which of them is remembered in the outcome."""
+    filtered = None
     if outcome.filtered is not False:
         page = await fetch(client, pinned, FILTERED_PATH, bytes_max=PAGE_BYTES_MAX)
-        if page.status == 200:
-            reading = read_metrics_page(text_of(page))
-            if reading.vllm_series:
-                outcome.filtered = True
-                return reading
-    reading = read_metrics_page(text_of(await fetch(client, pinned, FULL_PATH, bytes_max=PAGE_BYTES_MAX)))
-    # A worker that hides its series gives an empty filtered page too: that says nothing about the filter.
-    outcome.filtered = False if reading.vllm_series else None
-    return reading
+        filtered = read_metrics_page(text_of(page)) if page.status == 200 else None
+        if filtered is not None and filtered.vllm_series and (outcome.filtered or filtered.started_at is not None):
+            outcome.filtered = True
+            return filtered
+    full = read_metrics_page(text_of(await fetch(client, pinned, FULL_PATH, bytes_max=PAGE_BYTES_MAX)))
+    outcome.filtered = _filter_suffices(filtered, full)
+    return full
+
+
+def _filter_suffices(filtered: Reading | None, full: Reading) -> bool | None:
+    """Whether the filtered page says all that the full one does; None when neither shows a series to compare.
+
+    A registry may leave the process's start time out of filtered pages, and restarts must be seen.
+    """
+    if not full.vllm_series:
+        return None
+    if filtered is None or not filtered.vllm_series:
+        return False
+    return filtered.started_at is not None or full.started_at is None
 
 
 async def _scrape_gpu(client: httpx.AsyncClient, url: str, networks: Sequence[str]) -> GpuReading | None:

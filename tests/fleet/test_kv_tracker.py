@@ -1,4 +1,4 @@
-"""Following a cache from its events: a model of a publisher with lives, gaps and replays, and the recorded real events."""
+"""Following a cache from its events: a model publisher with lives, gaps and replays, and recorded real events."""
 
 from __future__ import annotations
 
@@ -232,7 +232,11 @@ def test_a_payload_that_is_no_batch_makes_the_count_unknown_and_stops_nothing(pa
 def test_an_unknown_kind_of_event_is_counted_and_ignored():
     worker = Worker()
     tracker = followed(worker)
-    tracker.live(*worker.publish(stored(1), ))
+    tracker.live(
+        *worker.publish(
+            stored(1),
+        )
+    )
     tracker.live(1, batch(2.0, {"type": "BlockMoved", "block_hashes": [1]}))
     assert (tracker.resident_blocks, tracker.take_counts().unknown_events) == (1, 1)
 
