@@ -32,7 +32,7 @@ from controlplane.supervisor.supervisor import Supervisor
 from controlplane.supervisor.terminal import Terminal
 
 VALKEY_WITHIN_S = 20.0
-SERVING_WITHIN_S = 60.0
+SERVING_WITHIN_S = 120.0
 TRAFFIC_END_WITHIN_S = 15.0
 FAILED = 1
 USAGE = 2

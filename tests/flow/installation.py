@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.services import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SERVING_WITHIN_S = 60
+SERVING_WITHIN_S = 90
 END_WITHIN_S = 15
 ROLES = {
     "valkey": "127.0.0.1:{TIDEMARK_VALKEY_PORT}",
