@@ -2,6 +2,7 @@
 
     tenant shard   young  { block hash → mask }   touched since the last rotation
                    old    { block hash → mask }   touched in the rotation before
+                   leaves { block hash → tokens } of answered requests that ended there, in two generations too
     mask           two bits a worker: history (was sent there) and belief (is thought to be cached there)
 
 Invariants, kept by `insert`:
@@ -14,7 +15,8 @@ Belief may be wiped (restart, cleared cache); history may not, because the isola
 worker gets another belief bit and the old one is ignored until a sweep has freed it.
 
 Costs: `matches` O(d · log n) for n blocks and d distinct match lengths; `insert` O(n); eviction O(1) a block,
-amortised; `wipe` O(1), with a sweep over all blocks at every DEAD_BITS_MAX-th. Memory: BYTES_PER_BLOCK each.
+amortised; `wipe` O(1), with a sweep over all blocks at every DEAD_BITS_MAX-th. Memory: BYTES_PER_ENTRY a block, and a
+leaf a distinct prompt; dicts are freed in portions, so that no request pays for a whole generation.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from dataclasses import dataclass, field
 
 from router.contract.ids import TenantId, WorkerId
 
-BYTES_PER_BLOCK = 128
-"""Measured on CPython 3.13: a 128-bit int (48), its dict slot at mean fill (56) and its share of masks and leaves."""
+BYTES_PER_ENTRY = 128
+"""Of a block or a leaf. Measured on CPython 3.13: a 128-bit int (48), its dict slot at mean fill (56), its mask."""
 
 DEAD_BITS_MAX = 64
 """Retired bits kept before a sweep over the whole index frees them: bounds the width of masks."""
@@ -50,18 +52,22 @@ class _Shard:
     evicted_at: float | None = None
 
     @property
-    def blocks(self) -> int:
-        return len(self.young) + len(self.old)
+    def entries(self) -> int:
+        return self.young_entries + len(self.old) + len(self.old_leaves)
+
+    @property
+    def young_entries(self) -> int:
+        return len(self.young) + len(self.young_leaves)
 
 
 class PrefixIndex:
     def __init__(self, *, bytes_max: int, tenant_share_max: float) -> None:
         # A third each for young, old and the dropped generation that is being freed.
-        self._live_blocks_max = max(2, bytes_max * 2 // 3 // BYTES_PER_BLOCK)
-        self._young_blocks_max = max(1, int(self._live_blocks_max * tenant_share_max / 2))
+        self._live_max = max(2, bytes_max * 2 // 3 // BYTES_PER_ENTRY)
+        self._young_max = max(1, int(self._live_max * tenant_share_max / 2))
         self._shards: dict[TenantId, _Shard] = {}
         self._dropped: list[dict[int, int]] = []
-        self._live_blocks = 0
+        self._live = 0
         self._bits: dict[WorkerId, _Bits] = {}
         self._workers_of_bit: dict[int, WorkerId] = {}
         self._dead_bits: list[int] = []
@@ -71,12 +77,13 @@ class PrefixIndex:
 
     @property
     def blocks(self) -> int:
-        """Blocks in memory, those of a dropped generation that are not freed yet included."""
-        return self._live_blocks + sum(map(len, self._dropped))
+        """Blocks that can be matched."""
+        return sum(len(shard.young) + len(shard.old) for shard in self._shards.values())
 
     @property
     def size_bytes(self) -> int:
-        return self.blocks * BYTES_PER_BLOCK
+        """Memory in use, dropped generations that are not freed yet included."""
+        return (self._live + sum(map(len, self._dropped))) * BYTES_PER_ENTRY
 
     def add_worker(self, worker: WorkerId) -> None:
         """Make room for a worker; a known one keeps its entries."""
@@ -105,8 +112,8 @@ class PrefixIndex:
         """Drop the shards of tenants that are gone."""
         for tenant in [tenant for tenant in self._shards if tenant not in tenants]:
             shard = self._shards.pop(tenant)
-            self._live_blocks -= shard.blocks
-            self._dropped += [shard.young, shard.old]
+            self._live -= shard.entries
+            self._dropped += [shard.young, shard.old, shard.young_leaves, shard.old_leaves]
 
     def matches(self, tenant: TenantId, hashes: list[int]) -> list[tuple[WorkerId, int]]:
         """(worker, matched blocks > 0) for each worker thought to hold a prefix of the chain, deepest first."""
@@ -145,7 +152,7 @@ class PrefixIndex:
         if shard is None:
             shard = self._shards[tenant] = _Shard()
         both = bits.history | bits.belief
-        before = shard.blocks
+        before = shard.entries
         young, old = shard.young, shard.old
         for block in hashes:
             mask = young.get(block)
@@ -154,7 +161,7 @@ class PrefixIndex:
                 young[block] = mask | both if mask else both
             elif mask & both != both:
                 young[block] = mask | both
-        self._live_blocks += shard.blocks - before
+        self._live += shard.entries - before
         self._make_room(shard, now)
         self._free_dropped(2 * len(hashes) + 8)
 
@@ -175,6 +182,7 @@ class PrefixIndex:
         if shard is not None:
             leaves = shard.young_leaves if block in shard.young else shard.old_leaves
             if leaves is shard.young_leaves or block in shard.old:
+                self._live += block not in leaves
                 leaves[block] = max(tokens, self.leaf_tokens(tenant, block))
 
     def leaf_tokens(self, tenant: TenantId, block: int) -> int:
@@ -191,16 +199,16 @@ class PrefixIndex:
 
     def _make_room(self, shard: _Shard, now: float) -> None:
         """Rotate the tenant that is over its share, then the largest ones while the whole is over the limit (S23)."""
-        if len(shard.young) > self._young_blocks_max:
+        if shard.young_entries > self._young_max:
             self._rotate(shard, now)
-        while self._live_blocks > self._live_blocks_max:
-            self._rotate(max(self._shards.values(), key=lambda each: each.blocks), now)
+        while self._live > self._live_max:
+            self._rotate(max(self._shards.values(), key=lambda each: each.entries), now)
 
     def _rotate(self, shard: _Shard, now: float) -> None:
         if shard.old or shard.old_leaves:
             shard.evicted_at = now
-            self._live_blocks -= len(shard.old)
-            self._dropped.append(shard.old)
+            self._live -= len(shard.old) + len(shard.old_leaves)
+            self._dropped += [shard.old_leaves, shard.old]
         shard.old, shard.young = shard.young, {}
         shard.old_leaves, shard.young_leaves = shard.young_leaves, {}
 

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.contract.ids import TenantId, WorkerId
-from router.core.index import BYTES_PER_BLOCK, DEAD_BITS_MAX, PrefixIndex
+from router.core.index import BYTES_PER_ENTRY, DEAD_BITS_MAX, PrefixIndex
 
 ALICE, CHARLIE = TenantId("alice"), TenantId("charlie")
 W = [WorkerId(f"p/w{number}") for number in range(5)]
 
 
-def new_index(*, blocks_max: int = 100_000, share: float = 0.5) -> PrefixIndex:
-    index = PrefixIndex(bytes_max=blocks_max * BYTES_PER_BLOCK, tenant_share_max=share)
+def new_index(*, entries_max: int = 100_000, share: float = 0.5) -> PrefixIndex:
+    index = PrefixIndex(bytes_max=entries_max * BYTES_PER_ENTRY, tenant_share_max=share)
     for worker in W:
         index.add_worker(worker)
     return index
@@ -55,7 +55,7 @@ def test_c13_duplicates_change_nothing() -> None:
 
 
 def test_c17_eviction_takes_tails_and_never_a_head_that_is_in_use() -> None:
-    index, head = new_index(blocks_max=3000, share=1.0), chain(1, 20)
+    index, head = new_index(entries_max=3000, share=1.0), chain(1, 20)
     for number in range(400):
         index.insert(ALICE, head + chain(100 + number, 20), W[0], now=number)
         assert index.history_depth(ALICE, head, W[0]) == 20
@@ -104,23 +104,24 @@ def test_a_refused_request_is_not_believed_but_stays_history() -> None:
 
 
 def test_s23_a_flood_of_unique_prefixes_stays_within_the_cap_and_spares_others() -> None:
-    index = new_index(blocks_max=6000)
+    index = new_index(entries_max=6000)
     precious = [chain(5000 + number, 10) for number in range(50)]
     for trunk in precious:
         index.insert(CHARLIE, trunk, W[1], now=0)
     for number in range(5000):
         index.insert(ALICE, chain(number, 8), W[0], now=number)
-        assert index.blocks <= 6000
+        index.note_leaf(ALICE, chain(number, 8)[-1], 9)
+        assert index.size_bytes <= 6000 * BYTES_PER_ENTRY
     assert all(index.matches(CHARLIE, trunk) == [(W[1], 10)] for trunk in precious)
     assert index.evicted_at(CHARLIE) is None
     assert index.evicted_at(ALICE) is not None
 
 
 def test_s23_many_tenants_together_stay_within_the_cap() -> None:
-    index = new_index(blocks_max=3000)
+    index = new_index(entries_max=3000)
     for number in range(3000):
         index.insert(TenantId(f"t{number % 40}"), chain(number, 8), W[0], now=number)
-        assert index.blocks <= 3000
+        assert index.size_bytes <= 3000 * BYTES_PER_ENTRY
 
 
 def test_tenants_that_are_gone_leave_nothing() -> None:
@@ -130,6 +131,7 @@ def test_tenants_that_are_gone_leave_nothing() -> None:
     for number in range(20):
         index.insert(CHARLIE, chain(number, 8), W[0], now=0)
     assert index.blocks == 160
+    assert index.size_bytes == 160 * BYTES_PER_ENTRY
     assert index.matches(ALICE, chain(1, 50)) == []
 
 
