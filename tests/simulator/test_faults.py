@@ -21,11 +21,11 @@ async def test_it_shows_and_replaces_single_fields(worker: LiveWorker) -> None:
     assert (shown["slow"], shown["lie_hits"], shown["hang"]) == (3.0, 7, False)
 
 
-@pytest.mark.parametrize("body", [{"slow": 0}, {"status": 418}, {"nonsense": 1}, {"error_rate": 2}, [1], {"hang": "y"}])
-async def test_it_refuses_unknown_faults_and_values(worker: LiveWorker, body: object) -> None:
-    response = await worker.http.post("/sim/faults", json=body)
-    assert response.status_code == 400
-    assert response.json()["error"]
+async def test_it_refuses_unknown_faults_and_values(worker: LiveWorker) -> None:
+    for body in ({"slow": 0}, {"status": 418}, {"nonsense": 1}, {"error_rate": 2}, [1], {"hang": "y"}):
+        response = await worker.http.post("/sim/faults", json=body)
+        assert response.status_code == 400, body
+        assert response.json()["error"]
     assert (await worker.http.get("/sim/faults")).json()["slow"] == 1.0
 
 
