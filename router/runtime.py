@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import signal
 import time
@@ -94,6 +95,7 @@ class Runtime:
         """Serve until `stop` is set, then drain. Raises PortInUse."""
         self._loop.set_exception_handler(loop_exception_handler)
         self.snapshots.load_disk()
+        _calm_garbage_collector()
         admin = await self._listen_admin()
         server = await self._listen()
         links = [asyncio.create_task(_forever(name, link)) for name, link in self._links()]
@@ -267,6 +269,16 @@ class Runtime:
         if sample is None:
             return json_page(404, {"error": "no decision is kept for this request id"})
         return json_page(200, sample)
+
+
+def _calm_garbage_collector() -> None:
+    """What exists after the start lives on: leave it out of every collection, and collect less often.
+
+    Requests leave no cycles behind on their usual way; the default of 2,000 objects collects every 40 requests.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 async def _forever(name: str, link: Coroutine[Any, Any, None]) -> None:

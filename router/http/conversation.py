@@ -48,9 +48,9 @@ _decode_prompt = msgspec.json.Decoder(str | list[Any]).decode
 _decode_any = msgspec.json.decode
 
 
-def read_messages(raw: Raw) -> tuple[Raw | bytes, bytes | None]:
+def read_messages(raw: Raw, *, body_bytes: int) -> tuple[Raw | bytes, bytes | None]:
     """(JSON to forward, canonical text or None when parts are not text). Raises BadRequest."""
-    if bytes(memoryview(raw)[:1]) == b"[" and memoryview(raw).nbytes > MESSAGES_MAX * 16:
+    if body_bytes > MESSAGES_MAX * 16:
         _check_message_count(raw)
     forward: Raw | bytes = raw
     try:

@@ -15,7 +15,7 @@ _TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqr
 _CONTROLS = bytes([*range(0x00, 0x09), *range(0x0B, 0x0D), *range(0x0E, 0x20), 0x7F])
 """All control characters but tab; CR and LF are counted on their own."""
 _HOST = re.compile(rb"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
-_LENGTH = re.compile(rb"[0-9]{1,15}")
+_LENGTH_DIGITS_MAX = 15
 _METHODS_NEVER = (b"CONNECT", b"TRACE")
 
 PATHS: dict[bytes, bytes] = {
@@ -26,7 +26,12 @@ PATHS: dict[bytes, bytes] = {
 """The whole surface (S4). The comparison is byte for byte: no decoding, no normalising, so no second spelling."""
 
 
-@dataclass(frozen=True, slots=True)
+KNOWN_LINES_MAX = 4096
+KNOWN_LINE_BYTES_MAX = 256
+"""Bounds of the memory of lines already found well-formed: a client repeats nearly all of its lines."""
+
+
+@dataclass(slots=True)
 class Head:
     """What the router uses of a request's head; everything else is dropped here."""
 
@@ -47,15 +52,21 @@ def parse_head(data: bytes, *, headers_max: int) -> Head:
     breaks = len(lines) - 1
     if data.count(b"\n") != breaks or data.count(b"\r") != breaks:
         raise BadHttp("A line of the request's head does not end in CR LF.")
-    if len(data.translate(None, _CONTROLS)) != len(data):
-        raise BadHttp("The request's head contains a control character.")
     if breaks > headers_max:
         raise HeadTooLarge(f"More than {headers_max} headers.")
-    path = _request_line(lines[0])
+    path = _known_requests.get(lines[0]) or _request_line(lines[0])
     return _head(path, _headers(lines))
 
 
+_known_requests: dict[bytes, bytes] = {}
+"""Request lines → path; only plain ones without a query are kept, so it has no more entries than PATHS."""
+_known_lines: dict[bytes, tuple[bytes, bytes]] = {}
+"""Header lines → (lower-case name, value)."""
+
+
 def _request_line(line: bytes) -> bytes:
+    if len(line.translate(None, _CONTROLS)) != len(line):
+        raise BadHttp("The request's head contains a control character.")
     parts = line.split(b" ")
     if len(parts) != 3 or not parts[0] or parts[0].translate(None, _TOKEN):
         raise BadHttp("The request line is malformed.")
@@ -70,21 +81,36 @@ def _request_line(line: bytes) -> bytes:
         raise NotFound("Unknown request URL. See /v1/models, /v1/chat/completions and /v1/completions.")
     if method != allowed:
         raise MethodNotAllowed(f"This URL answers {allowed.decode()} only.", allow=allowed.decode())
+    if path == target:
+        _known_requests[line] = path
     return path
 
 
 def _headers(lines: list[bytes]) -> dict[bytes, bytes]:
     headers: dict[bytes, bytes] = {}
-    for line in lines[1:]:
-        name, colon, value = line.partition(b":")
-        # Folded lines and a space before the colon fail here too: neither is a token.
-        if not colon or not name or name.translate(None, _TOKEN):
-            raise BadHttp("A header line is malformed.")
-        name = name.lower()
+    known = _known_lines
+    for i in range(1, len(lines)):
+        line = lines[i]
+        name, value = known.get(line) or _header_line(line)
         if name in headers and name in _SINGLE:
             raise BadHttp(f"The header {name.decode()} is given twice.")
-        headers[name] = value.strip(b" \t")
+        headers[name] = value
     return headers
+
+
+def _header_line(line: bytes) -> tuple[bytes, bytes]:
+    if len(line.translate(None, _CONTROLS)) != len(line):
+        raise BadHttp("The request's head contains a control character.")
+    name, colon, value = line.partition(b":")
+    # Folded lines and a space before the colon fail here too: neither is a token.
+    if not colon or not name or name.translate(None, _TOKEN):
+        raise BadHttp("A header line is malformed.")
+    pair = name.lower(), value.strip(b" \t")
+    if len(line) <= KNOWN_LINE_BYTES_MAX:
+        if len(_known_lines) >= KNOWN_LINES_MAX:
+            _known_lines.clear()
+        _known_lines[line] = pair
+    return pair
 
 
 _SINGLE = frozenset((b"host", b"content-length", b"transfer-encoding", b"authorization", b"content-type"))
@@ -100,24 +126,24 @@ def _head(path: bytes, headers: dict[bytes, bytes]) -> Head:
     length, coding = get(b"content-length"), get(b"transfer-encoding")
     if coding is not None and (length is not None or coding.lower() != b"chunked"):
         raise BadHttp("Only Content-Length or Transfer-Encoding: chunked is understood, and never both.")
-    if length is not None and not _LENGTH.fullmatch(length):
+    if length is not None and not (length.isdigit() and len(length) <= _LENGTH_DIGITS_MAX):
         raise BadHttp("The Content-Length header is malformed.")
     _check_media(get(b"content-encoding"), get(b"content-type"))
     return Head(
-        path=path,
-        content_length=int(length) if length is not None else None,
-        chunked=coding is not None,
-        expects_continue=get(b"expect", b"").lower() == b"100-continue",
-        keep_alive=get(b"connection", b"").lower() != b"close",
-        authorization=get(b"authorization"),
-        session=get(b"x-session-id"),
-        template=get(b"x-tidemark-template"),
-        traceparent=get(b"traceparent"),
+        path,
+        int(length) if length is not None else None,
+        coding is not None,
+        get(b"expect", b"").lower() == b"100-continue",
+        get(b"connection", b"").lower() != b"close",
+        get(b"authorization"),
+        get(b"x-session-id"),
+        get(b"x-tidemark-template"),
+        get(b"traceparent"),
     )
 
 
 def _check_media(encoding: bytes | None, media: bytes | None) -> None:
     if encoding is not None and encoding.lower() != b"identity":
         raise UnsupportedMedia("Compressed request bodies are not accepted.")
-    if media is not None and media.partition(b";")[0].strip().lower() != b"application/json":
+    if media is not None and media != b"application/json" and media.partition(b";")[0].strip().lower() != b"application/json":
         raise UnsupportedMedia("The body must be application/json.")

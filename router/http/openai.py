@@ -68,8 +68,8 @@ def parse(body: bytes, *, chat: bool) -> ApiRequest:
                 fields.append((field.intro, raw))
         elif name != main and name not in NEVER_FORWARDED:
             unknown[name] = raw
-    forward, text = _conversation(raws, main)
-    fields.append((b'"%b":' % main.encode(), forward))
+    forward, text = _conversation(raws, main, len(body))
+    fields.append((b'"messages":' if chat else b'"prompt":', forward))
     return _assemble(chat, fields, unknown, values, _with_rendered(text, raws) if chat else text)
 
 
@@ -135,12 +135,12 @@ def _check(name: str, field: Field, raw: Raw) -> Any:
         raise BadRequest(f"{name} is nested too deeply.", param=name) from None
 
 
-def _conversation(raws: dict[str, Raw], main: str) -> tuple[Raw | bytes, bytes | None]:
+def _conversation(raws: dict[str, Raw], main: str, body_bytes: int) -> tuple[Raw | bytes, bytes | None]:
     raw = raws[main]
     try:
         if main == "prompt":
             return raw, conversation.read_prompt(raw)
-        return conversation.read_messages(raw)
+        return conversation.read_messages(raw, body_bytes=body_bytes)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadRequest(f"{main}: {error}", param=main) from None
 
@@ -148,6 +148,8 @@ def _conversation(raws: dict[str, Raw], main: str) -> tuple[Raw | bytes, bytes |
 def _with_rendered(text: bytes | None, raws: dict[str, Raw]) -> bytes | None:
     if text is None:
         return None
+    if not any(name in raws for name in _RENDERED):
+        return text
     head = [
         conversation.HEAD + name.encode() + conversation.CONTENT + bytes(raws[name])
         for name in _RENDERED
@@ -163,18 +165,17 @@ def _assemble(
     values: dict[str, Any],
     text: bytes | None,
 ) -> ApiRequest:
-    options = values.get("stream_options")
-    stream = bool(values.get("stream"))
-    max_tokens = values.get("max_completion_tokens")
+    get = values.get
+    options, max_tokens, user = get("stream_options"), get("max_completion_tokens"), get("user")
     return ApiRequest(
-        chat=chat,
-        model=values["model"],
-        fields=fields,
-        unknown=unknown,
-        text=text,
-        stream=stream,
-        wants_usage=bool(options and options.get("include_usage") is True),
-        stream_options=options,
-        user=(values.get("user") or "")[:SESSION_CHARS_MAX] or None,
-        max_tokens=max_tokens if max_tokens is not None else values.get("max_tokens"),
+        chat,
+        values["model"],
+        fields,
+        unknown,
+        text,
+        bool(get("stream")),
+        bool(options and options.get("include_usage") is True),
+        options,
+        user[:SESSION_CHARS_MAX] if user else None,
+        max_tokens if max_tokens is not None else get("max_tokens"),
     )

@@ -148,10 +148,10 @@ async def start_router(tmp_path: Path) -> AsyncIterator[StartRouter]:
 
     yield start
     for router in running:
-        router.stop.set()
+        router.task.cancel()
         for connection in list(router.runtime.edge.connections):
             connection.cancel()
-        await asyncio.wait_for(router.task, 5)
+        await asyncio.wait((router.task,), timeout=5)
 
 
 async def _until_listening(router: RunningRouter) -> None:
