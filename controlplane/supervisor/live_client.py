@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import timedelta
 from importlib import import_module
@@ -14,6 +15,9 @@ from controlplane.tenants.models import User
 
 SESSION_LIFE = timedelta(hours=1)
 UPDATES_MAX = 100_000
+MESSAGE_BYTES_MAX = 8 * 1024 * 1024
+"""A push holds at most every panel of the page."""
+SUBSCRIBE = json.dumps({"type": "subscribe", "page": "fleet", "query": ""})
 
 
 def session_cookie() -> str:
@@ -31,13 +35,22 @@ def session_cookie() -> str:
 
 
 async def count_updates(web_url: str, cookie: str, updates: list[float]) -> None:
-    """Appends the time of each message from `/ws/live` until cancelled; connects again when the server restarts."""
-    url = web_url.replace("http", "ws", 1) + "/ws/live"
-    connection = websockets.connect(url, origin=websockets.Origin(web_url), additional_headers={"Cookie": cookie})
+    """Subscribes to the fleet page as a browser does and appends the time of each push that changed a panel.
+
+    Runs until cancelled; connects again when the server restarts.
+    """
+    connection = websockets.connect(
+        web_url.replace("http", "ws", 1) + "/ws/live",
+        origin=websockets.Origin(web_url),
+        additional_headers={"Cookie": cookie},
+        max_size=MESSAGE_BYTES_MAX,
+    )
     async for socket in connection:
         try:
-            async for _ in socket:
-                if len(updates) < UPDATES_MAX:
+            await socket.send(SUBSCRIBE)
+            async for message in socket:
+                push = json.loads(message)
+                if push.get("type") == "panels" and push.get("html") and len(updates) < UPDATES_MAX:
                     updates.append(time.time())
         except websockets.ConnectionClosed:
             continue
