@@ -149,10 +149,8 @@ def test_a_router_layer_imports_only_what_it_may(layer: str) -> None:
     assert not _offences(_files("router", layer), is_wrong)
 
 
-@pytest.mark.parametrize("app", APPS_BELOW)
+@pytest.mark.parametrize("app", [app for app in APPS_BELOW if (ROOT / "controlplane" / app).is_dir()])
 def test_an_app_imports_only_apps_below_it(app: str) -> None:
-    if not (ROOT / "controlplane" / app).is_dir():
-        pytest.skip(f"there is no app {app}")
     allowed = APPS_BELOW[app] | SHARED_MODULES | {app}
     files = [path for path in _files("controlplane", app) if "migrations" not in path.parts]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from django.db.models import Model, QuerySet
 from django.http import HttpResponseBase
@@ -131,7 +131,7 @@ class ApiView(GenericAPIView[Any]):
         return super().initialize_request(request, *args, **kwargs)
 
     def finalize_response(self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any) -> Response:
-        finished = super().finalize_response(request, response, *args, **kwargs)
+        finished = super().finalize_response(request, cast(Response, response), *args, **kwargs)
         finished["x-request-id"] = self.request_id
         finished.setdefault("Cache-Control", "no-store")
         return finished

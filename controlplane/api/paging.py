@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 from typing import Any
 
 from django.db.models import QuerySet
@@ -25,7 +26,11 @@ class IdCursor(BasePagination):
 
     next_cursor: str | None = None
 
-    def paginate_queryset(self, queryset: QuerySet[Any], request: Request, view: APIView | None = None) -> list[Any]:
+    def paginate_queryset(
+        self, queryset: QuerySet[Any] | Sequence[Any], request: Request, view: APIView | None = None
+    ) -> list[Any]:
+        if not isinstance(queryset, QuerySet):
+            raise TypeError("pages are cut from a QuerySet, by id")
         falls = getattr(view, "newest_first", False)
         limit = _limit(request.query_params.get("limit", ""))
         after = _after(request.query_params.get("cursor", ""))

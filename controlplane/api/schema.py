@@ -8,7 +8,7 @@ from rest_framework.permissions import IsAuthenticated
 
 from controlplane.api.access import OperatorSession
 
-SETTINGS = {"POSTPROCESSING_HOOKS": []}
+SETTINGS: dict[str, list[str]] = {"POSTPROCESSING_HOOKS": []}
 """Enumerations stay where they are used; hoisted ones would need a name for each status of each noun.
 
 docs/openapi.yaml: `manage.py spectacular --custom-settings controlplane.api.schema.SETTINGS --file docs/openapi.yaml`.

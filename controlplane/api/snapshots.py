@@ -17,7 +17,8 @@ from controlplane.errors import NotFound
 from controlplane.snapshots.hellos import note_hello, parse_hello
 from controlplane.snapshots.models import PublishedSnapshot
 from controlplane.snapshots.selectors import PollState, current, poll_state, rollout
-from controlplane.snapshots.services import publish_pending
+from controlplane.snapshots.services import publish_above, publish_pending
+from router.contract.hello import RouterHello
 
 HELLO_BYTES_MAX = 8 * 1024
 JSON_TYPE = "application/json"
@@ -120,7 +121,7 @@ class SnapshotPoll(ApiView):
         if len(data) > HELLO_BYTES_MAX:
             raise BodyTooLarge(f"A hello has at most {HELLO_BYTES_MAX} bytes.")
         hello = parse_hello(data)
-        state = _published(hello.snapshot_version)
+        state = _published(hello)
         note_hello(hello, timezone.now())
         if state is None or state.version == hello.snapshot_version:
             return HttpResponse(status=204)
@@ -136,10 +137,13 @@ class Routers(ApiView):
         return Response(RolloutSerializer(rollout()).data)
 
 
-def _published(served_version: int) -> PollState | None:
+def _published(hello: RouterHello) -> PollState | None:
     """The state to answer from, after publishing what is due: so a poll needs neither Celery nor a push."""
-    state = poll_state(served_version=served_version)
-    if state is not None and not state.is_due:
+    state = poll_state(served_version=hello.snapshot_version)
+    if hello.snapshot_version > (state.version if state else 0):
+        publish_above(version=hello.snapshot_version, epoch=hello.epoch)
+    elif state is None or state.is_due:
+        publish_pending()
+    else:
         return state
-    publish_pending()
-    return poll_state(served_version=served_version)
+    return poll_state(served_version=hello.snapshot_version)

@@ -7,6 +7,7 @@ between commit and publication, or two publishers at once need no care of their 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from django.conf import settings
@@ -21,7 +22,7 @@ from controlplane.snapshots.compiler import compile_snapshot
 from controlplane.snapshots.models import PublishedSnapshot
 from controlplane.snapshots.push import push_newest
 from controlplane.snapshots.selectors import current, publication_due
-from router.contract.snapshot import body_text, digest_of, encode_document, sign_snapshot
+from router.contract.snapshot import PolicySnapshot, body_text, digest_of, encode_document, sign_snapshot
 
 log = logging.getLogger(__name__)
 
@@ -60,16 +61,34 @@ def reconcile() -> PublishedSnapshot:
     return _publish(even_if_covered=True)
 
 
-def _publish(*, even_if_covered: bool) -> PublishedSnapshot:
+def publish_above(*, version: int, epoch: int) -> PublishedSnapshot:
+    """Publish the present state under a higher version than `version`, which a router says it serves.
+
+    That happens when the database was restored from a backup or begun again: routers never go back to a lower
+    version or epoch, so without this they would refuse everything until the count had caught up.
+    """
+    log.warning("a router serves v%d, which this database never published: publishing above it", version)
+    return _publish(even_if_covered=True, above=Floor(version=version, epoch=epoch))
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Highest version and epoch known to be in use: the next snapshot is above the one and not below the other."""
+
+    version: int = 0
+    epoch: int = 1
+
+
+def _publish(*, even_if_covered: bool, above: Floor = Floor()) -> PublishedSnapshot:
     with transaction.atomic():
-        snapshot, is_fresh = _publish_locked(even_if_covered=even_if_covered)
+        snapshot, is_fresh = _publish_locked(even_if_covered=even_if_covered, above=above)
     if is_fresh:
         log.info("published snapshot v%d (epoch %d)", snapshot.version, snapshot.epoch)
         push_newest()
     return snapshot
 
 
-def _publish_locked(*, even_if_covered: bool) -> tuple[PublishedSnapshot, bool]:
+def _publish_locked(*, even_if_covered: bool, above: Floor) -> tuple[PublishedSnapshot, bool]:
     """(current snapshot, whether it was made here). The chain's lock makes publishers and writers take turns."""
     lock_chain()
     last = current()
@@ -77,17 +96,22 @@ def _publish_locked(*, even_if_covered: bool) -> tuple[PublishedSnapshot, bool]:
     if last is not None and last.through_audit_id >= through and not even_if_covered:
         return last, False
     compiled = compile_snapshot()
-    if last is not None and digest_of(body_text(compiled)) == last.digest:
+    if last is not None and last.version > above.version and digest_of(body_text(compiled)) == last.digest:
         if last.through_audit_id != through:
             last.through_audit_id = through
             last.save(update_fields=["through_audit_id"])
         return last, False
-    now = timezone.now()
+    return _store(compiled, last=last, above=above, through_audit_id=through), True
+
+
+def _store(
+    compiled: PolicySnapshot, *, last: PublishedSnapshot | None, above: Floor, through_audit_id: int
+) -> PublishedSnapshot:
     document = sign_snapshot(
         compiled,
-        version=last.version + 1 if last else 1,
-        epoch=_epoch(last),
-        created_at=now.timestamp(),
+        version=max(last.version if last else 0, above.version) + 1,
+        epoch=max(_epoch(last), above.epoch),
+        created_at=timezone.now().timestamp(),
         fleet_key=settings.FLEET_KEY,
     )
     fresh = PublishedSnapshot.objects.create(
@@ -96,10 +120,11 @@ def _publish_locked(*, even_if_covered: bool) -> tuple[PublishedSnapshot, bool]:
         created_at=datetime.fromtimestamp(document.created_at, UTC),
         digest=document.digest,
         document=encode_document(document).decode(),
-        through_audit_id=through,
+        through_audit_id=through_audit_id,
     )
-    PublishedSnapshot.objects.filter(version__lte=fresh.version - SNAPSHOTS_KEPT).delete()
-    return fresh, True
+    kept = PublishedSnapshot.objects.order_by("-version").values_list("version", flat=True)[:SNAPSHOTS_KEPT]
+    PublishedSnapshot.objects.filter(version__lt=min(kept)).delete()
+    return fresh
 
 
 def _epoch(last: PublishedSnapshot | None) -> int:

@@ -53,6 +53,19 @@ def test_a_poll_publishes_what_is_due(router_client, support, pool) -> None:
     assert (document.version, snapshot.pools["llama"].watermark.high) == (2, 0.6)
 
 
+@pytest.mark.parametrize("published", [True, False])
+def test_a_router_ahead_of_a_restored_database_is_overtaken(router_client, support, published: bool) -> None:
+    if published:
+        publish_pending()
+    hello = RouterHello(router="r1", boot="b", at=0.0, snapshot_version=50, epoch=7)
+    answer = router_client.generic("POST", POLL, encode_hello(hello), content_type="application/json")
+    document, snapshot = open_document(answer.content, django_settings.FLEET_KEY)
+    assert (document.version, document.epoch, list(snapshot.tenants)) == (51, 7, ["acme"])
+    assert _poll(router_client, 51).status_code == 204
+    assert _poll(router_client, 50).status_code == 200
+    assert current().version == 51
+
+
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_poll_costs_three_queries(router_client, support, version: int) -> None:
     publish_pending()
