@@ -1,0 +1,77 @@
+"""The admin port tells health, readiness, metrics, state and why a request went where it went."""
+
+from __future__ import annotations
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.router.conftest import RunningRouter, StartRouter, chat, snapshot_for
+from tests.router.scripted_worker import DONE, ScriptedWorker, answer_json, event, stream, usage_event
+
+
+async def _samples(router: RunningRouter) -> dict:
+    router.runtime.telemetry.close_second(0)
+    page = await router.admin("/metrics")
+    assert page.status_code == 200
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(page.text)
+        for sample in family.samples
+    }
+
+
+async def test_it_counts_requests_tokens_and_times(router: RunningRouter, worker: ScriptedWorker) -> None:
+    worker.script = stream(event("a"), usage_event(), DONE)
+    await router.post(chat(stream=True))
+    worker.script = answer_json({"error": "x"}, status=500)
+    await router.post(chat())
+    samples = await _samples(router)
+    who = (("model", "m"), ("tenant", "acme"))
+    assert samples["tidemark_router_requests_total", (who[0], ("outcome", "ok"), who[1])] == 1
+    assert samples["tidemark_router_requests_total", (who[0], ("outcome", "upstream_error"), who[1])] == 1
+    assert samples["tidemark_prefix_hit_tokens_total", who] == 64
+    assert samples["tidemark_prefix_query_tokens_total", who] == 100
+    assert samples["tidemark_ttft_seconds_count", (("cache", "hit"),)] == 1
+    assert samples["tidemark_router_decision_seconds_count", ()] == 2
+    assert samples["tidemark_policy_revision", (("router", "r1"),)] == 1
+    assert samples["tidemark_worker_state", (("state", "ready"), ("worker", "p/w1"))] == 1
+
+
+async def test_it_opens_no_series_for_names_clients_invent(router: RunningRouter) -> None:
+    before = len(await _samples(router))
+    for i in range(20):
+        await router.post({**chat(), "model": f"invented-{i}"})
+    samples = await _samples(router)
+    assert not any("invented" in str(labels) for _, labels in samples)
+    assert len(samples) <= before + 1
+
+
+async def test_it_only_answers_gets_of_known_pages(router: RunningRouter) -> None:
+    async with httpx.AsyncClient(base_url=router.admin_url, trust_env=False) as client:
+        assert (await client.post("/state")).status_code == 405
+        assert (await client.get("/")).status_code == 404
+        assert (await client.get("/explain?request_id=unknown")).status_code == 404
+
+
+async def test_it_explains_a_request_that_failed(router: RunningRouter, worker: ScriptedWorker) -> None:
+    worker.script = answer_json({"error": "x"}, status=500)
+    answer = await router.post(chat())
+    router.runtime.telemetry.close_second(0)
+    page = (await router.admin(f"/explain?request_id={answer.headers['x-request-id']}")).json()
+    assert (page["worker"], page["outcome"]) == ("p/w1", "upstream_error") and page["sentence"]
+
+
+async def test_it_drains_before_it_stops(start_router: StartRouter, worker: ScriptedWorker) -> None:
+    import asyncio
+
+    router = await start_router(snapshot_for([worker.url]), router_drain_s=5.0)
+    worker.script = stream(*[event(str(i)) for i in range(10)], DONE, pause_s=0.1)
+    request = asyncio.create_task(router.post(chat(stream=True)))
+    while not worker.asked:  # noqa: ASYNC110 - the condition is in another process or object
+        await asyncio.sleep(0.01)
+    router.stop.set()
+    await asyncio.sleep(0.05)
+    assert (await router.admin("/readyz")).status_code == 503
+    answer = await request
+    assert answer.content.endswith(DONE)
+    await asyncio.wait_for(router.task, 3)
