@@ -259,9 +259,9 @@ def converse(scene: Scene, caches: list[TokenCache], rng: random.Random, *, turn
         tenant, text = threads[at]
         text = text + rng.randbytes(rng.randrange(0, 700)) if rng.random() < 0.9 else heads[at // 2]
         worker = rng.randrange(2)
-        reply = rng.randbytes(rng.randrange(1, 1500))
+        reply = rng.randbytes(rng.choice([50, 1500, 9000]))
         under_way.append((scene.start_on(worker, text, tenant), worker, tenant, text, reply))
-        threads[at] = (tenant, (text + reply)[: head_bytes + 6000])
+        threads[at] = (tenant, (text + reply)[: head_bytes + 20_000])
         while len(under_way) > rng.randrange(0, 4):
             reservation, worker, tenant, text, reply = under_way.pop(rng.randrange(len(under_way)))
             asked, answered, cached = caches[worker].run(tenant, text, reply)
@@ -275,14 +275,14 @@ def converse(scene: Scene, caches: list[TokenCache], rng: random.Random, *, turn
 def test_an_honest_worker_is_never_accused(seed: int) -> None:
     scene = watched()
     caches = [TokenCache(salted=True) for _ in range(4)]
-    verdicts = converse(scene, caches, random.Random(seed), turns=60, head_bytes=3000)
+    verdicts = converse(scene, caches, random.Random(seed), turns=40, head_bytes=1500)
     assert "violation" not in verdicts
-    assert verdicts.count("ok") > 30
+    assert verdicts.count("ok") > 20
 
 
 def test_workers_without_salts_are_accused_soon() -> None:
     accused = 0
     for seed in range(10):
         caches = [TokenCache(salted=False) for _ in range(4)]
-        accused += "violation" in converse(watched(), caches, random.Random(seed), turns=60, head_bytes=12_000)
+        accused += "violation" in converse(watched(), caches, random.Random(seed), turns=40, head_bytes=12_000)
     assert accused >= 9
