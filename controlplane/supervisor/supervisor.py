@@ -20,7 +20,7 @@ BACK_OFF_FIRST_S = 1.0
 BACK_OFF_MAX_S = 30.0
 STEADY_AFTER_S = 60.0
 STOP_WITHIN_S = 7.0
-STOP_LAST_WITHIN_S = 2.0
+STOP_LAST_WITHIN_S = 3.0
 OUTPUT_END_WITHIN_S = 1.0
 
 
@@ -142,6 +142,9 @@ class Supervisor:
                 await asyncio.wait_for(process.wait(), timeout=within_s)
             except TimeoutError:
                 self._terminal.say(f"{entry.role.name} did not end within {within_s:.0f} s; killed")
+                kill_group(process.pid)
+                # Its ports are free only when it is gone: the next start may follow at once.
+                await process.wait()
             kill_group(process.pid)
         if entry.task is not None:
             entry.task.cancel()
