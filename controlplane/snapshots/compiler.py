@@ -1,7 +1,7 @@
 """Rows → PolicySnapshot: what a router needs, nothing else.
 
-Cost: seven queries whatever the size, then O(keys + namespaces + templates + workers). About 10 µs a row; 10,000 keys
-compile in about 0.2 s and make 2.5 MB.
+Cost: six queries whatever the size, then O(keys + namespaces + templates + workers). 10,000 keys in 1,000 namespaces
+compile in about 0.1 s and make 1.9 MB.
 """
 
 from __future__ import annotations
