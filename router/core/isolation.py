@@ -15,6 +15,9 @@ path, and over those without a whole block. Requests under way count: their P + 
 they could explain is `unknown`. Overlaps with requests that start before the answer's first byte ("rivals", which
 may fill the cache first) raise m.
 
+Two prompts that the worker renders to the same tokens must have the same canonical text, or their common prefix is
+underrated: whoever makes that text keeps this (for example: equal tools in another JSON spelling, trimmed blanks).
+
 A violation is claimed only while history is complete: see `history_complete`. Costs: `begin` O(rivals · log blocks),
 `assess` O(1), and O(m) for the rare answer above the byte bound. Memory: O(namespaces × workers in use), bounded.
 """
