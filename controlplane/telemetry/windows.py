@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -76,9 +77,9 @@ class Segment:
 def grid_of(scope: Scope, *, now: datetime) -> Grid:
     """The finest grid of at most POINTS_MAX points whose rows are still kept at the scope's beginning."""
     width_s = _width_for(scope.span_s, age_s=(now - scope.from_).total_seconds())
-    step_s = width_s * max(1, -(-int(scope.span_s) // (POINTS_MAX * width_s)))
+    step_s = width_s * max(1, math.ceil(scope.span_s / (POINTS_MAX * width_s)))
     first = floor_to(scope.from_, step_s)
-    count = max(1, -(-int((scope.to - first).total_seconds()) // step_s))
+    count = max(1, math.ceil((scope.to - first).total_seconds() / step_s))
     return Grid(first=first, step_s=step_s, width_s=width_s, count=count)
 
 
