@@ -106,8 +106,17 @@ def measure(workers: int, prompt_bytes: int, rounds: int) -> Row:
             strict=True,
         ):
             step.append(nanoseconds)
-    medians = [quantile_us(step, 0.5) for step in steps]
-    return Row(workers, prompt_bytes, *medians, quantile_us(steps[4], 0.99))
+    fingerprint_us, choose_us, reserve_us, release_us, total_us = (quantile_us(step, 0.5) for step in steps)
+    return Row(
+        workers=workers,
+        prompt_bytes=prompt_bytes,
+        fingerprint_us_p50=fingerprint_us,
+        choose_us_p50=choose_us,
+        reserve_us_p50=reserve_us,
+        release_us_p50=release_us,
+        total_us_p50=total_us,
+        total_us_p99=quantile_us(steps[4], 0.99),
+    )
 
 
 def index_bytes_a_prompt() -> float:
