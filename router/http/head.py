@@ -16,6 +16,7 @@ _CONTROLS = bytes([*range(0x00, 0x09), *range(0x0B, 0x0D), *range(0x0E, 0x20), 0
 """All control characters but tab; CR and LF are counted on their own."""
 _HOST = re.compile(rb"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _LENGTH_DIGITS_MAX = 15
+_JSON = b"application/json"
 _METHODS_NEVER = (b"CONNECT", b"TRACE")
 
 PATHS: dict[bytes, bytes] = {
@@ -145,5 +146,7 @@ def _head(path: bytes, headers: dict[bytes, bytes]) -> Head:
 def _check_media(encoding: bytes | None, media: bytes | None) -> None:
     if encoding is not None and encoding.lower() != b"identity":
         raise UnsupportedMedia("Compressed request bodies are not accepted.")
-    if media is not None and media != b"application/json" and media.partition(b";")[0].strip().lower() != b"application/json":
+    if media is None or media == _JSON:
+        return
+    if media.partition(b";")[0].strip().lower() != _JSON:
         raise UnsupportedMedia("The body must be application/json.")

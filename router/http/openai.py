@@ -14,15 +14,14 @@ from msgspec import Raw
 
 from router.contract.snapshot import UnknownFields
 from router.http import conversation
-from router.http.depth import DEPTH_MAX, check_depth
+from router.http.depth import check_depth
 from router.http.errors import BadRequest
 from router.http.fields import CHAT_FIELDS, GRAMMAR_BYTES_MAX, NEVER_FORWARDED, TEXT_FIELDS, Field
 
 COMPILED_DEPTH_MAX = 32
 FIELDS_MAX = 256
 SESSION_CHARS_MAX = 256
-_MAIN = ("messages", "prompt")
-"""Their depth is checked where their parts are read: by type, not by counting."""
+_NESTED = (list, dict)
 _RENDERED = ("chat_template", "chat_template_kwargs", "documents", "tools", "functions")
 """Fields the chat template puts in front of the messages or that change how it renders them."""
 
@@ -85,6 +84,7 @@ def upstream_body(request: ApiRequest, *, salt: str, unknown_fields: UnknownFiel
             name = next(iter(request.unknown))[:64]
             raise BadRequest(f"Unknown field: {name}", param=name, code="unknown_field")
         for name, raw in request.unknown.items():
+            check_depth(name[:64], raw)
             parts += (b",", msgspec.json.encode(name), b":", raw)
     parts.append(b"}")
     # Raw offers the buffer protocol, which join takes as it takes bytes.
@@ -115,10 +115,6 @@ def _decode_body(body: bytes) -> dict[str, Raw]:
         raise BadRequest("The body is not valid JSON.", code="invalid_json") from None
     if len(raws) > FIELDS_MAX:
         raise BadRequest(f"More than {FIELDS_MAX} fields.", code="invalid_json")
-    if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
-        for name, raw in raws.items():
-            if name not in _MAIN:
-                check_depth(name, raw)
     return raws
 
 
@@ -128,7 +124,10 @@ def _check(name: str, field: Field, raw: Raw) -> Any:
             raise BadRequest(f"{name} is longer than {GRAMMAR_BYTES_MAX} bytes.", param=name)
         check_depth(name, raw, COMPILED_DEPTH_MAX)
     try:
-        return field.check(raw)
+        value = field.check(raw)
+        if type(value) in _NESTED:
+            check_depth(name, raw)
+        return value
     except msgspec.DecodeError as error:
         raise BadRequest(f"{name}: {error}", param=name) from None
     except RecursionError:

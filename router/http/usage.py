@@ -10,9 +10,8 @@ TAIL_BYTES = 4096
 TOKENS_MAX = 100_000_000
 """A larger count is not a count."""
 
-_PROMPT = re.compile(rb'"prompt_tokens":\s*(\d{1,12})\b')
-_COMPLETION = re.compile(rb'"completion_tokens":\s*(\d{1,12})\b')
-_CACHED = re.compile(rb'"cached_tokens":\s*(\d{1,12})\b')
+_COUNT = re.compile(rb'"(prompt_tokens|completion_tokens|cached_tokens)":\s*(\d{1,12})\b')
+"""A count that is null, negative or no number matches nothing."""
 
 
 class Usage(NamedTuple):
@@ -33,21 +32,15 @@ def read_usage(data: bytes) -> Usage:
     at = data.rfind(b'"usage":')
     if at < 0:
         return UNKNOWN
-    prompt = _number(_PROMPT, data, at)
-    completion = _number(_COMPLETION, data, at)
-    cached = _number(_CACHED, data, at)
-    if cached is not None and prompt is not None:
-        cached = min(cached, prompt)
-    elif prompt is None:
-        cached = None
-    return Usage(prompt, completion, cached)
+    counts: dict[bytes, int] = {}
+    for name, digits in _COUNT.findall(data, at):
+        counts.setdefault(name, int(digits))
+    prompt = _count(counts.get(b"prompt_tokens"))
+    cached = counts.get(b"cached_tokens")
+    if cached is not None:
+        cached = min(cached, prompt) if prompt is not None else None
+    return Usage(prompt, _count(counts.get(b"completion_tokens")), cached)
 
 
-def _number(pattern: re.Pattern[bytes], data: bytes, at: int) -> int | None:
-    found = pattern.search(data, at)
-    if found is None:
-        return None
-    value = int(found[1])
-    if pattern is _CACHED:
-        return value
-    return value if value <= TOKENS_MAX else None
+def _count(value: int | None) -> int | None:
+    return value if value is not None and value <= TOKENS_MAX else None
