@@ -6,13 +6,13 @@ import logging
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import DatabaseError, IntegrityError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions, status
 from rest_framework.response import Response
 
-from controlplane.errors import ControlError, FieldError, Unavailable
+from controlplane.errors import Conflict, ControlError, FieldError, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +71,9 @@ def _translated(error: Exception, request_id: str) -> ControlError | exceptions.
         return exceptions.PermissionDenied()
     if isinstance(error, RequestDataTooBig):
         return BodyTooLarge("The body is larger than this server accepts.")
+    if isinstance(error, IntegrityError):
+        log.warning("database refused a change (request %s): %s", request_id, type(error).__name__)
+        return Conflict("Another change came first, or the database refused it. Load it again, then repeat.")
     if isinstance(error, OperationalError | InterfaceError):
         log.warning("database does not answer (request %s): %s", request_id, type(error).__name__)
         return Unavailable("The database does not answer.", retry_after_s=DATABASE_RETRY_AFTER_S)

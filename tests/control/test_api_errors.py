@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from django.db import OperationalError
+from django.db import IntegrityError, OperationalError, connection
 
 from controlplane.tenants.models import Tenant
 
@@ -111,6 +111,26 @@ def test_a_database_that_does_not_answer_is_503_with_retry_after(alice, monkeypa
     assert (answer.status_code, answer["retry-after"]) == (503, "2")
     assert "secret" not in answer.content.decode()
     _problem(answer)
+
+
+@pytest.mark.parametrize("path", [TENANTS, "/api/v1/audit", "/api/v1/routers", "/api/v1/snapshots/current"])
+def test_with_the_database_away_every_read_is_503(alice, path: str) -> None:
+    def away(execute, sql, params, many, context):
+        raise OperationalError("could not connect to server: /secret/path")
+
+    with connection.execute_wrapper(away):
+        answer = alice.get(path)
+    assert (answer.status_code, answer["retry-after"]) == (503, "2")
+    assert "secret" not in answer.content.decode()
+
+
+def test_a_race_that_the_database_decides_is_409(alice, monkeypatch) -> None:
+    def lost(**_: object) -> None:
+        raise IntegrityError("UNIQUE constraint failed: tenants_tenant.slug")
+
+    monkeypatch.setattr("controlplane.tenants.services.create_tenant", lost)
+    answer = alice.post(TENANTS, {"id": "acme", "name": "A"}, format="json")
+    assert answer.status_code == 409 and "UNIQUE" not in answer.content.decode()
 
 
 def test_an_unforeseen_error_is_logged_by_request_id_and_says_nothing(alice, monkeypatch, caplog) -> None:

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from django.conf import settings
+from django.db import OperationalError
 from django.utils import timezone
 
 from controlplane.audit.models import AuditEntry
@@ -56,6 +57,24 @@ def test_a_name_change_is_audited_with_before_and_after_and_concerns_no_router(s
     entry = AuditEntry.objects.first()
     assert (entry.action, entry.before["name"], entry.after["name"]) == ("tenant.update", "Acme", "Acme Ltd")
     assert not entry.affects_routing
+
+
+def test_a_change_whose_audit_cannot_be_written_is_refused(support, monkeypatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OperationalError("disk full")
+
+    monkeypatch.setattr(AuditEntry, "save", full)
+    for change in (
+        lambda: create_tenant(actor=ACTOR, slug="other", name="Other"),
+        lambda: rename_tenant(actor=ACTOR, tenant="acme", name="Renamed"),
+        lambda: set_namespace_status(actor=ACTOR, namespace="acme/support", status="revoked"),
+        lambda: issue_key(actor=ACTOR, namespace="acme/support", name="k"),
+    ):
+        with pytest.raises(OperationalError):
+            change()
+    assert list(Tenant.objects.values_list("name", flat=True)) == ["Acme"]
+    assert CacheNamespace.objects.get().status == "active"
+    assert not ApiKey.objects.exists()
 
 
 def test_an_older_revision_changes_nothing(support) -> None:
