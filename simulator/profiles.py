@@ -1,9 +1,10 @@
 """The demo's fleet and load: sizes, ports and command lines, for whoever starts the processes.
 
-Sizing. 36 sessions of about 5,700 tokens (90,000 in the trace ÷ 16) fill 12,800 blocks of 16 tokens; four workers of
-4,000 blocks hold 16,000. So the pool holds the active sessions about once, as fleets of real GPUs do, and a router that
-scatters a session over all workers would need four times the memory. Think times of at most 60 s ÷ 6 give about eight
-requests a second; each worker computes two thirds of the time, queues now and then and evicts all the time.
+Sizing. 26 sessions of about 5,700 tokens (90,000 in the trace ÷ 16) fill 9,300 blocks of 16 tokens; four workers of
+2,800 blocks hold 11,200. So the pool holds the active sessions about once, as fleets of real GPUs do, and a router that
+scatters a session over all workers would need four times the memory. Think times of at most 60 s ÷ 8 give about eight
+requests a second. A long prompt of the trace takes a quarter of a worker's blocks, so that three at once bring it near
+its high watermark; workers queue now and then and evict all the time.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ DEMO = Profile(
     workers=4,
     first_port=9001,
     model="sim-llama",
-    blocks=4_000,
+    blocks=2_800,
     block_size_tokens=16,
     max_num_seqs=16,
     max_model_len=16_384,
     stream_interval_tokens=8,
-    sessions=36,
-    mixed_sessions=26,
-    speed=6.0,
+    sessions=26,
+    mixed_sessions=20,
+    speed=8.0,
     conversation_speed=0.5,
     probe_share=0.01,
 )

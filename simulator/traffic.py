@@ -50,13 +50,13 @@ class TrafficConfig:
     url: str
     clients: list[Client]
     trace: str = "weka"
-    speed: float = 6.0
+    speed: float = 8.0
     """Think times and arrival gaps are divided by it."""
     conversation_speed: float | None = None
     """Speed of the conversation trace; None = `speed`."""
     length_scale: float | None = None
     """None = each trace's own default."""
-    sessions: int = 36
+    sessions: int = 26
     duration_s: float | None = None
     seed: int = 1
     report: Path | None = None
