@@ -18,7 +18,7 @@ from controlplane.fleet.findings import Observation, observe
 from controlplane.telemetry.kv_status import store_kv_status
 from controlplane.telemetry.merge import Contribution, Values
 from controlplane.telemetry.models import DecisionRecord, SourceProgress
-from controlplane.telemetry.rollups import HEAT_TABLE, REQUEST_TABLE, WORKER_TABLE, add
+from controlplane.telemetry.rollups import HEAT_TABLE, REQUEST_TABLE, WORKER_TABLE, add, lock_until_commit
 from controlplane.telemetry.shipment_check import (
     HISTOGRAMS,
     ShipmentRefused,
@@ -29,6 +29,7 @@ from controlplane.telemetry.shipment_check import (
 from controlplane.telemetry.shipment_sinks import hand_over
 from router.contract.telemetry import DecisionSample, KvRow, PrefixHeat, RequestRow, Shipment
 
+INGEST_LOCK_ID = 0x54494445_00000004
 _REQUEST_DIMS = ("tenant", "namespace", "pool", "worker", "model", "template")
 _REQUEST_SUMS = tuple(
     name for name in RequestRow.__struct_fields__ if name not in (*_REQUEST_DIMS, *HISTOGRAMS, "errors", "spills")
@@ -70,9 +71,9 @@ def apply_entries(entries: Sequence[bytes], *, now: datetime) -> Applied:
 
 def _advance_progress(shipments: Sequence[Shipment], now: datetime, result: Applied) -> list[Shipment]:
     """The shipments not applied before, with every source's progress moved past them."""
-    sources = {shipment.source for shipment in shipments}
-    # The lock makes a second ingester wait here and then see this one's progress.
-    rows = SourceProgress.objects.select_for_update().filter(source__in=sources)
+    # A second ingester, whose predecessor's lock in Valkey ran out, waits here and then sees this one's progress.
+    lock_until_commit(INGEST_LOCK_ID)
+    rows = SourceProgress.objects.filter(source__in={shipment.source for shipment in shipments})
     progress = {(row.source, row.boot): row for row in rows}
     fresh, changed = [], {}
     for shipment in shipments:

@@ -38,17 +38,17 @@ def add(table: Table, contributions: Sequence[Contribution], *, now_s: float) ->
     """Merge into the rows of each width that is still kept at the contribution's time."""
     if not contributions:
         return
-    _lock(table)
+    lock_until_commit(table.lock_id)
     for width_s in WIDTHS_S:
         kept = [item for item in contributions if now_s - item.at_s < RETENTION_S[width_s]]
         _add_width(table, grouped(table.shape, kept, width_s=width_s), width_s)
 
 
-def _lock(table: Table) -> None:
-    """Until the end of the transaction. SQLite's IMMEDIATE transactions exclude each other already."""
+def lock_until_commit(lock_id: int) -> None:
+    """One holder at a time, on PostgreSQL. SQLite's IMMEDIATE transactions exclude each other already."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [table.lock_id])
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [lock_id])
 
 
 def _add_width(table: Table, rows: dict[tuple[int, Key], Values], width_s: int) -> None:
