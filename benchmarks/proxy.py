@@ -157,7 +157,7 @@ def _row(peer: str, case: str, runs: list[dict[str, Any]], direct: list[dict[str
 
 
 def _median(runs: list[dict[str, Any]], name: str) -> float:
-    return statistics.median(run[name] for run in runs)
+    return float(statistics.median(run[name] for run in runs))
 
 
 def _table(report: dict[str, Any]) -> str:

@@ -87,7 +87,8 @@ def generate_load(port: int, *options: str, key: str | None = None, core: int = 
         argv += ["-H", f"Authorization: Bearer {key}"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
     try:
-        return json.loads(done.stdout)
+        figures: dict[str, Any] = json.loads(done.stdout)
+        return figures
     except ValueError:
         raise BenchError(f"the load generator failed: {done.stderr[-300:]}") from None
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.proxybench.kit import HOME, PROXY_CORE, Pinned, start_pinned
+from router.contract.ids import KeyId, NamespaceId, PoolId, TenantId, WorkerId
 from router.contract.secrets import FleetKey, new_api_key
 from router.contract.snapshot import (
     KeyGrant,
@@ -59,13 +60,17 @@ def start_ours(port: int, backends: Sequence[int], *, routing: RoutingName = "ti
     return Peer(f"tidemark {routing}", port, running, key)
 
 
-def _snapshot(fleet: FleetKey, key_id: str, secret: str, backends: Sequence[int], routing: RoutingName) -> bytes:
+def _snapshot(fleet: FleetKey, key_id: KeyId, secret: str, backends: Sequence[int], routing: RoutingName) -> bytes:
+    tenant, namespace, pool = TenantId("bench"), NamespaceId("bench/main"), PoolId("p")
     snapshot = PolicySnapshot(
-        tenants={"bench": TenantGrant()},
-        keys={key_id: KeyGrant("bench", "bench/main", fleet.api_key_hash(key_id, secret))},
-        namespaces={"bench/main": NamespacePolicy(tenant="bench", slug="main", generation_nonce="n")},
-        pools={"p": PoolPolicy(models=("m",), routing=routing)},
-        workers={f"p/w{i}": WorkerEntry(pool="p", url=f"http://127.0.0.1:{port}") for i, port in enumerate(backends)},
+        tenants={tenant: TenantGrant()},
+        keys={key_id: KeyGrant(tenant, namespace, fleet.api_key_hash(key_id, secret))},
+        namespaces={namespace: NamespacePolicy(tenant=tenant, slug="main", generation_nonce="n")},
+        pools={pool: PoolPolicy(models=("m",), routing=routing)},
+        workers={
+            WorkerId(f"p/w{i}"): WorkerEntry(pool=pool, url=f"http://127.0.0.1:{port}")
+            for i, port in enumerate(backends, 1)
+        },
     )
     return encode_document(sign_snapshot(snapshot, version=1, epoch=1, created_at=0.0, fleet_key=fleet))
 

@@ -71,14 +71,17 @@ class SnapshotSource:
         try:
             data = self._disk.read()
             if data is not None:
-                self._take(data, keep=False)
+                self._take(data, keep=False, confirms=False)
         except SnapshotError as error:
             self._refuse("disk", error)
 
     def offer(self, data: bytes, *, source: str) -> bool:
         """Take a document if it is good and newer. True when it is in force."""
         try:
-            return self._take(data, keep=True)
+            # The copy in Valkey may be one the control plane has already replaced: beside a control plane it
+            # proves nothing, and namespaces that deny on stale must not be kept open by it.
+            confirms = source == "poll" or not self._control_url
+            return self._take(data, keep=True, confirms=confirms)
         except SnapshotError as error:
             self._refuse(source, error)
             return False
@@ -137,7 +140,7 @@ class SnapshotSource:
             pass
         self._poll_now.clear()
 
-    def _take(self, data: bytes, *, keep: bool) -> bool:
+    def _take(self, data: bytes, *, keep: bool, confirms: bool) -> bool:
         if len(data) > SNAPSHOT_BYTES_MAX:
             raise SnapshotError(f"snapshot of {len(data)} bytes is over the limit of {SNAPSHOT_BYTES_MAX}")
         document, snapshot = open_document(data, self._fleet_key)
@@ -147,7 +150,8 @@ class SnapshotSource:
         if current is not None:
             if document.version == current.version and document.digest == current.digest:
                 self.last_error = ""
-                self._confirm()
+                if confirms:
+                    self._confirm()
                 return False
             if document.version <= current.version:
                 raise SnapshotError(f"snapshot v{document.version} is not newer than v{current.version}")

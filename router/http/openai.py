@@ -16,7 +16,7 @@ from router.contract.snapshot import UnknownFields
 from router.http import conversation
 from router.http.depth import check_depth
 from router.http.errors import BadRequest
-from router.http.fields import CHAT_FIELDS, GRAMMAR_BYTES_MAX, NEVER_FORWARDED, TEXT_FIELDS, Field
+from router.http.fields import CHAT_FIELDS, GRAMMAR_BYTES_MAX, NEVER_FORWARDED, TEXT_FIELDS
 
 COMPILED_DEPTH_MAX = 32
 FIELDS_MAX = 256
@@ -62,7 +62,16 @@ def parse(body: bytes, *, chat: bool) -> ApiRequest:
     for name, raw in raws.items():
         field = known.get(name)
         if field is not None:
-            values[name] = _check(name, field, raw)
+            if field.compiled:
+                _check_compiled(name, raw)
+            try:
+                values[name] = value = field.check(raw)
+            except msgspec.DecodeError as error:
+                raise BadRequest(f"{name}: {error}", param=name) from None
+            except RecursionError:
+                raise BadRequest(f"{name} is nested too deeply.", param=name) from None
+            if type(value) in _NESTED:
+                check_depth(name, raw)
             if name != "stream_options":
                 fields.append((field.intro, raw))
         elif name != main and name not in NEVER_FORWARDED:
@@ -118,20 +127,11 @@ def _decode_body(body: bytes) -> dict[str, Raw]:
     return raws
 
 
-def _check(name: str, field: Field, raw: Raw) -> Any:
-    if field.compiled:
-        if memoryview(raw).nbytes > GRAMMAR_BYTES_MAX:
-            raise BadRequest(f"{name} is longer than {GRAMMAR_BYTES_MAX} bytes.", param=name)
-        check_depth(name, raw, COMPILED_DEPTH_MAX)
-    try:
-        value = field.check(raw)
-        if type(value) in _NESTED:
-            check_depth(name, raw)
-        return value
-    except msgspec.DecodeError as error:
-        raise BadRequest(f"{name}: {error}", param=name) from None
-    except RecursionError:
-        raise BadRequest(f"{name} is nested too deeply.", param=name) from None
+def _check_compiled(name: str, raw: Raw) -> None:
+    """Bounds for what a worker would compile into an automaton."""
+    if memoryview(raw).nbytes > GRAMMAR_BYTES_MAX:
+        raise BadRequest(f"{name} is longer than {GRAMMAR_BYTES_MAX} bytes.", param=name)
+    check_depth(name, raw, COMPILED_DEPTH_MAX)
 
 
 def _conversation(raws: dict[str, Raw], main: str, body_bytes: int) -> tuple[Raw | bytes, bytes | None]:
