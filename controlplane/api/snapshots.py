@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+
+from django.db import DatabaseError
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
@@ -19,6 +22,8 @@ from controlplane.snapshots.models import PublishedSnapshot
 from controlplane.snapshots.selectors import PollState, current, poll_state, rollout
 from controlplane.snapshots.services import publish_above, publish_pending
 from router.contract.hello import RouterHello
+
+log = logging.getLogger(__name__)
 
 HELLO_BYTES_MAX = 8 * 1024
 JSON_TYPE = "application/json"
@@ -122,7 +127,7 @@ class SnapshotPoll(ApiView):
             raise BodyTooLarge(f"A hello has at most {HELLO_BYTES_MAX} bytes.")
         hello = parse_hello(data)
         state = _published(hello)
-        note_hello(hello, timezone.now())
+        _note(hello)
         if state is None or state.version == hello.snapshot_version:
             return HttpResponse(status=204)
         return HttpResponse(state.document, content_type=JSON_TYPE)
@@ -135,6 +140,14 @@ class Routers(ApiView):
     def get(self, request: Request) -> Response:
         """How far the published snapshot has come, router by router."""
         return Response(RolloutSerializer(rollout()).data)
+
+
+def _note(hello: RouterHello) -> None:
+    """A sign of life that cannot be written must not keep the policy from the router that gave it."""
+    try:
+        note_hello(hello, timezone.now())
+    except DatabaseError as error:
+        log.warning("the sign of life of a router was not kept: %s", type(error).__name__)
 
 
 def _published(hello: RouterHello) -> PollState | None:

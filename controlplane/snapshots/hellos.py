@@ -21,6 +21,9 @@ WRITE_EVERY_S = 2.0
 """A poll comes every second from each router; SQLite has one writer. Freshness is told in steps of 10 s."""
 ROUTERS_READ_MAX = 1000
 VALKEY_TIMEOUT_S = 0.3
+ROUTER_ID_MAX = 128
+BOOT_MAX = 64
+"""Characters, as in RouterStatus."""
 VERSION_MAX = 2**62
 """Versions beyond it are refused: they would not fit the database."""
 
@@ -31,8 +34,12 @@ def parse_hello(body: bytes) -> RouterHello:
         hello = decode_hello(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"The body is not a router's hello: {error}") from None
-    if not 0 < len(hello.router) <= 100 or not 0 < len(hello.boot) <= 64 or "\x00" in hello.router + hello.boot:
-        raise Invalid("router has 1–100 characters and boot 1–64.")
+    if (
+        not 0 < len(hello.router) <= ROUTER_ID_MAX
+        or not 0 < len(hello.boot) <= BOOT_MAX
+        or "\x00" in hello.router + hello.boot
+    ):
+        raise Invalid(f"router has 1–{ROUTER_ID_MAX} characters and boot 1–{BOOT_MAX}.")
     if not (0 <= hello.snapshot_version <= VERSION_MAX and 0 <= hello.epoch <= VERSION_MAX):
         raise Invalid("snapshot_version and epoch are counts.")
     return hello

@@ -26,7 +26,7 @@ class PublishedSnapshot(models.Model):
 class RouterStatus(models.Model):
     """The last sign of life of each router. `seen_at` older than its lease means unknown, not up to date."""
 
-    router_id = models.CharField(max_length=100, unique=True)
+    router_id = models.CharField(max_length=128, unique=True)
     boot = models.CharField(max_length=64)
     snapshot_version = models.PositiveBigIntegerField(default=0)
     epoch = models.PositiveBigIntegerField(default=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.conf import settings as django_settings
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -75,6 +75,15 @@ def test_a_poll_costs_three_queries(router_client, support, version: int) -> Non
         _poll(router_client, version)
     assert len(first) <= 3
     assert len(again) == 2 and not any(query["sql"].startswith(("INSERT", "UPDATE")) for query in again)
+
+
+def test_a_poll_is_answered_though_its_sign_of_life_cannot_be_kept(router_client, support, monkeypatch) -> None:
+    def locked(*_: object) -> None:
+        raise OperationalError("database is locked")
+
+    publish_pending()
+    monkeypatch.setattr("controlplane.api.snapshots.note_hello", locked)
+    assert _poll(router_client, 0).status_code == 200
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"\xff", b"x" * 10_000])
