@@ -10,7 +10,7 @@ import contextlib
 import os
 import secrets
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -68,9 +68,9 @@ def load_config() -> Config:
     return Config(**_from_files())
 
 
-def _from_files() -> dict[str, str]:
+def _from_files() -> dict[str, Any]:  # Any: keyword arguments of fields with different types
     """Values of `TIDEMARK_<FIELD>_FILE` variables."""
-    found = {}
+    found: dict[str, Any] = {}
     for field in ("secret_key", "fleet_key", "database_url", "redis_url", "worker_api_key"):
         path = os.environ.get(f"TIDEMARK_{field.upper()}_FILE")
         if path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -89,7 +90,7 @@ def _seed_pool(routing: str) -> None:
 
 
 def _seed_worker(wanted: WorkerSpec) -> None:
-    addresses = worker_addresses(wanted)
+    addresses: dict[str, Any] = worker_addresses(wanted)  # Any: keyword arguments beside others of other types
     row = Worker.objects.filter(pool__slug=POOL, slug=wanted.name).first()
     if row is None:
         fleet.add_worker(actor=ACTOR, pool=POOL, slug=wanted.name, **addresses)
