@@ -100,7 +100,8 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels sh
             self._page = ""
             return True
         page, query = message.get("page"), message.get("query", "")
-        if kind != "subscribe" or page not in PAGES or not isinstance(query, str):
+        understood = kind == "subscribe" and isinstance(page, str) and isinstance(query, str)
+        if not understood or page not in PAGES:
             return False
         self._state = read_state(QueryDict(query).dict(), now=timezone.now(), zones=())
         self._page, self._sent = page, {}

@@ -60,6 +60,6 @@ def seconds(value: float | None) -> str:
 
 def percent(share: float | None) -> str:
     """A share 0…1 with one decimal: `61.3 %`."""
-    if share is None or not math.isfinite(share):
+    if share is None or not math.isfinite(share * 100):
         return UNKNOWN
     return f"{share * 100:.1f} %"

@@ -44,6 +44,17 @@ def scopes_without_policy() -> list[str]:
     return [f"pool:{slug}" for slug in pools] + [f"namespace:{row.namespace_id}" for row in namespaces]
 
 
+def scope_exists(scope_id: str) -> bool:
+    """Whether `global`, the pool of `pool:<slug>` or the namespace of `namespace:<tenant>/<slug>` is there."""
+    kind, _, name = scope_id.partition(":")
+    tenant, _, slug = name.partition("/")
+    if kind == "pool":
+        return WorkerPool.objects.filter(slug=name).exists()
+    if kind == "namespace":
+        return CacheNamespace.objects.filter(tenant__slug=tenant, slug=slug).exists()
+    return scope_id == "global"
+
+
 def meaning(policy: WatermarkPolicy) -> str:
     """The policy in one sentence."""
     dwell = f", at most one change in {policy.dwell_s:g} s" if policy.dwell_s else ""

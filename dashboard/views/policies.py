@@ -19,7 +19,7 @@ from controlplane.policies.watermarks import USE_MIN
 from controlplane.snapshots.selectors import rollout
 from dashboard import announce
 from dashboard.access import actor_of, signed_in, viewer_required
-from dashboard.policies import meaning, path_of, scopes_without_policy
+from dashboard.policies import meaning, path_of, scope_exists, scopes_without_policy
 from dashboard.scope import state_of
 from dashboard.views.pages import page
 
@@ -60,6 +60,8 @@ def policies(request: HttpRequest) -> HttpResponse:
 def policy(request: HttpRequest, kind: str, name: str = "") -> HttpResponse:
     """The form of one scope; POST stores it when nobody changed it since it was shown."""
     scope_id = f"{kind}:{name}" if name else kind
+    if not scope_exists(scope_id):
+        raise Http404("There is no such pool or namespace.")
     if request.method != "POST":
         return _page(request, _stored_form(scope_id))
     if not signed_in(request).may_change:

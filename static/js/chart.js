@@ -9,7 +9,7 @@ class Chart extends HTMLElement {
     if (!this.plot) {
       this.plot = document.createElement("div");
       this.plot.className = "plot";
-      this.plot.setAttribute("role", "img");
+      this.plot.setAttribute("role", "group");
       this.plot.setAttribute("aria-label", `${this.dataset.label}, as a chart; a table of the values is offered above it`);
       this.replaceChildren(this.plot);
     }

@@ -74,10 +74,10 @@ def make_rollout(now: datetime, *, version: int = 12) -> None:
 def tell(now: datetime, *, minutes: int = 20, seed: int = 7) -> None:
     """`minutes` of traffic up to `now`: hits grow as caches warm, w2 runs hot, w4 evicts."""
     rng = random.Random(seed)
-    first_s = int(now.timestamp()) - minutes * 60
+    steps = minutes * 60 // STEP_S
     shipments, polls = [], []
-    for step in range(minutes * 60 // STEP_S):
-        at_s = first_s + step * STEP_S
+    for step in range(steps):
+        at_s = int(now.timestamp()) - 1 - (steps - 1 - step) * STEP_S
         warm = 1 - math.exp(-step * STEP_S / 240)
         shipments += [_router_second(rng, at_s, step, warm), _kv_second(rng, at_s, step, warm)]
         polls += [_poll(rng, at_s, worker, index, warm) for index, worker in enumerate(WORKERS)]
@@ -87,17 +87,43 @@ def tell(now: datetime, *, minutes: int = 20, seed: int = 7) -> None:
     _statuses(now, polls)
 
 
+def pulse(now: datetime, step: int) -> None:
+    """One more second of the same story; the router takes whatever is published."""
+    rng = random.Random(step)
+    at_s = int(now.timestamp()) - 1
+    shipments = [_router_second(rng, at_s, step, 0.98), _kv_second(rng, at_s, step, 0.98)]
+    apply_entries([encode_shipment(shipment) for shipment in shipments], now=now)
+    polls = [_poll(rng, at_s, worker, index, 0.98) for index, worker in enumerate(WORKERS)]
+    add(WORKER_TABLE, polls, now_s=now.timestamp())
+    _statuses(now, polls)
+    newest = PublishedSnapshot.objects.order_by("-version").first()
+    if newest is not None:
+        RouterStatus.objects.update(seen_at=now, snapshot_version=newest.version)
+
+
 def trouble(now: datetime) -> None:
     """What needs attention: a violation, an event gap, a worker that no longer answers."""
     violation = Violation(
-        at=now.timestamp() - 90, request_id="req-0badcafe", tenant="globex", namespace="globex/agents", pool=POOL,
-        worker="demo/w3", model=MODEL, prompt_tokens=4096, cached_tokens=2048, bound_tokens=512,
-    )  # fmt: skip
+        at=now.timestamp() - 90,
+        request_id="req-0badcafe",
+        tenant="globex",
+        namespace="globex/agents",
+        pool=POOL,
+        worker="demo/w3",
+        model=MODEL,
+        prompt_tokens=4096,
+        cached_tokens=2048,
+        bound_tokens=512,
+    )
     row = _row("globex/agents", "demo/w3") | {"requests": 1, "isolation_checked": 1, "isolation_violations": 1}
     shipment = Shipment(
-        source="router-2", boot="b", seq=1, at=now.timestamp() - 90, requests=[RequestRow(**row)],
+        source="router-2",
+        boot="b",
+        seq=1,
+        at=now.timestamp() - 90,
+        requests=[RequestRow(**row)],
         violations=[violation],
-    )  # fmt: skip
+    )
     assert not apply_entries([encode_shipment(shipment)], now=now).refused
     gap = "3 KV event messages of demo/w4 are lost and cannot be replayed: its churn is a lower bound."
     observe([Observation("kv_event_gap", "demo/w4", gap, Finding.Severity.WARNING)], at=now)
@@ -116,16 +142,25 @@ def _router_second(rng: random.Random, at_s: int, step: int, warm: float) -> Shi
         decisions.append(_decision(rng, at_s, step))
     heat = [
         PrefixHeat(
-            prefix=f"{key:016x}", namespace=namespace, pool=POOL, tokens=2048 * (key % 5 + 1),
+            prefix=f"{key:016x}",
+            namespace=namespace,
+            pool=POOL,
+            tokens=2048 * (key % 5 + 1),
             by_worker={"demo/w2": 3 + key % 3, "demo/w1": key % 2, "demo/w3": 1},
         )
         for key, namespace in ((0x9F3A77C1D2, "acme/support"), (0x51B0E4, "globex/agents"), (0xA7718802, "acme/search"))
-    ]  # fmt: skip
+    ]
     state = RouterState(snapshot_version=12, snapshot_age_s=3.0, inflight=9, index_blocks=41_000, index_bytes=9_000_000)
     return Shipment(
-        source="router-1", boot="b", seq=step, at=float(at_s), requests=rows, decisions=decisions, heat=heat,
+        source="router-1",
+        boot="b",
+        seq=step,
+        at=float(at_s),
+        requests=rows,
+        decisions=decisions,
+        heat=heat,
         router=state,
-    )  # fmt: skip
+    )
 
 
 def _row(namespace: str, worker: str) -> dict[str, object]:
@@ -145,28 +180,56 @@ def _requests(rng: random.Random, namespace: str, worker: str, warm: float, *, h
         else:
             observe_duration(ttft_miss, rng.lognormvariate(math.log(620), 0.4))
     return RequestRow(
-        **_row(namespace, worker), requests=count, prompt_tokens=prompt, output_tokens=count * 120, usage_known=count,
-        hit_tokens=hit, hit_known=count, hit_prompt_tokens=prompt, predicted_hit_tokens=int(hit * rng.uniform(0.96, 1.06)),
-        saved_prefill_ms=hit / 9000 * 1000, ttft_hit=ttft_hit, ttft_miss=ttft_miss, slo_met=count if rng.random() < 0.985
-        else count - 1, slo_known=count, isolation_checked=count, decision_us={80: count},
+        **_row(namespace, worker),
+        requests=count,
+        prompt_tokens=prompt,
+        output_tokens=count * 120,
+        usage_known=count,
+        hit_tokens=hit,
+        hit_known=count,
+        hit_prompt_tokens=prompt,
+        predicted_hit_tokens=int(hit * rng.uniform(0.96, 1.06)),
+        saved_prefill_ms=hit / 9000 * 1000,
+        ttft_hit=ttft_hit,
+        ttft_miss=ttft_miss,
+        slo_met=count if rng.random() < 0.985 else count - 1,
+        slo_known=count,
+        isolation_checked=count,
+        decision_us={80: count},
         spills={"watermark": 1} if hot and rng.random() < 0.2 else {},
-    )  # fmt: skip
+    )
 
 
 def _decision(rng: random.Random, at_s: int, step: int) -> DecisionSample:
     candidates = [
-        Candidate(worker="demo/w2", matched_tokens=3072, saved_ms=341, queue_ms=42, pressure_ms=9, net_ms=290, outstanding=4),
+        Candidate(
+            worker="demo/w2", matched_tokens=3072, saved_ms=341, queue_ms=42, pressure_ms=9, net_ms=290, outstanding=4
+        ),
         Candidate(worker="demo/w4", matched_tokens=0, saved_ms=0, queue_ms=5, net_ms=-5, outstanding=1),
         Candidate(worker="demo/w1", matched_tokens=512, saved_ms=57, queue_ms=80, net_ms=-23, outstanding=6),
         Candidate(worker="demo/w3", excluded="drain"),
-    ]  # fmt: skip
+    ]
     return DecisionSample(
-        at=float(at_s), request_id=f"req-{step:08x}", tenant="acme", namespace="acme/support", pool=POOL, model=MODEL,
-        policy_version=12, worker="demo/w2", reason="prefix", candidates=candidates, prompt_tokens=4100,
+        at=float(at_s),
+        request_id=f"req-{step:08x}",
+        tenant="acme",
+        namespace="acme/support",
+        pool=POOL,
+        model=MODEL,
+        policy_version=12,
+        worker="demo/w2",
+        reason="prefix",
+        candidates=candidates,
+        prompt_tokens=4100,
         sentence="demo/w2: saves 341 ms of prefill for 42 ms of queue; least-loaded demo/w4 would have recomputed 3,072"
-        " tokens.", predicted_hit_tokens=3072, cached_tokens=3056, ttft_ms=rng.uniform(90, 900), duration_ms=2200.0,
-        decision_us=38.0, outcome="ok" if rng.random() < 0.8 else "upstream_error",
-    )  # fmt: skip
+        " tokens.",
+        predicted_hit_tokens=3072,
+        cached_tokens=3056,
+        ttft_ms=rng.uniform(90, 900),
+        duration_ms=2200.0,
+        decision_us=38.0,
+        outcome="ok" if rng.random() < 0.8 else "upstream_error",
+    )
 
 
 def _kv_second(rng: random.Random, at_s: int, step: int, warm: float) -> Shipment:
@@ -175,10 +238,13 @@ def _kv_second(rng: random.Random, at_s: int, step: int, warm: float) -> Shipmen
         removed = int(rng.uniform(4, 12) * warm * (6 if index == 3 else 1))
         rows.append(
             KvRow(
-                worker=worker, stored_blocks=int(rng.uniform(20, 60) * (1.2 - warm)) + removed, removed_blocks=removed,
-                restored_blocks=removed // 4, resident_blocks=int(CAPACITY_BLOCKS * min(0.97, 0.2 + 0.75 * warm)),
+                worker=worker,
+                stored_blocks=int(rng.uniform(20, 60) * (1.2 - warm)) + removed,
+                removed_blocks=removed,
+                restored_blocks=removed // 4,
+                resident_blocks=int(CAPACITY_BLOCKS * min(0.97, 0.2 + 0.75 * warm)),
             )
-        )  # fmt: skip
+        )
     return Shipment(source="kv-events", boot="k", seq=step, at=float(at_s), kv=rows)
 
 
@@ -192,13 +258,27 @@ def _poll(rng: random.Random, at_s: int, worker: str, index: int, warm: float) -
         at_s=float(at_s),
         dims=(worker,),
         values={
-            "polls_ok": 1, "running_sum": running, "running_max": running, "running_samples": 1,
-            "waiting_sum": waiting, "waiting_max": waiting, "waiting_samples": 1, "kv_use_sum": use, "kv_use_max": use,
-            "kv_use_samples": 1, "delta_samples": 1, "prompt_tokens": prompt, "prefix_query_tokens": prompt,
+            "polls_ok": 1,
+            "running_sum": running,
+            "running_max": running,
+            "running_samples": 1,
+            "waiting_sum": waiting,
+            "waiting_max": waiting,
+            "waiting_samples": 1,
+            "kv_use_sum": use,
+            "kv_use_max": use,
+            "kv_use_samples": 1,
+            "delta_samples": 1,
+            "prompt_tokens": prompt,
+            "prefix_query_tokens": prompt,
             "prefix_hit_tokens": hit,
-            "prompt_tokens_by_source": {"local_compute": prompt - hit, "local_cache_hit": hit, "external_kv_transfer": 0},
+            "prompt_tokens_by_source": {
+                "local_compute": prompt - hit,
+                "local_cache_hit": hit,
+                "external_kv_transfer": 0,
+            },
         },
-    )  # fmt: skip
+    )
 
 
 def _statuses(now: datetime, polls: list[Contribution]) -> None:
@@ -208,13 +288,17 @@ def _statuses(now: datetime, polls: list[Contribution]) -> None:
         WorkerStatus.objects.update_or_create(
             worker=worker,
             defaults={
-                "polled_at": now, "ok_at": now, "scrape_ms": 6.2,
+                "polled_at": now,
+                "ok_at": now,
+                "scrape_ms": 6.2,
                 "reading": {
-                    "running": values["running_sum"], "waiting": values["waiting_sum"], "kv_use": values["kv_use_sum"],
+                    "running": values["running_sum"],
+                    "waiting": values["waiting_sum"],
+                    "kv_use": values["kv_use_sum"],
                     "gpu": {"utilisation": 0.71, "power_w": 512.0},
                 },
             },
-        )  # fmt: skip
+        )
 
 
 def utc_now() -> datetime:

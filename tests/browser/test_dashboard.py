@@ -1,0 +1,160 @@
+"""What an operator sees and does in a browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import Site, signed_in
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+
+AXE = Path(__file__).parent / "vendor/axe-core-4.14.1/axe.min.js"
+PAGES = ("/", "/workers/", "/workers/demo/w2/", "/workers/add/", "/workers/demo/w2/state/drain/", "/policies/",
+         "/isolation/", "/requests/", "/requests/req-0000000c/", "/tenants/", "/nosuch/")  # fmt: skip
+
+
+def test_it_refuses_a_wrong_password_in_words(browser: Browser, site: Site) -> None:
+    context = browser.new_context(base_url=site.url)
+    page = context.new_page()
+    page.goto("/")
+    page.fill("#id_login", "olga")
+    page.fill("#id_password", "wrong")
+    page.click("button:has-text('Sign in')")
+    expect(page.get_by_role("alert")).to_contain_text("not correct")
+    context.close()
+
+
+def test_it_draws_the_five_panels_and_keeps_them_moving(page: Page) -> None:
+    for name in ("sources", "ttft", "heat", "churn", "hits"):
+        expect(page.locator(f"#chart-{name} .main-svg").first).to_be_visible()
+    expect(page.locator("#panel-isolation")).to_contain_text("Answers checked")
+    expect(page.locator("#panel-verdict")).to_contain_text("Caching served")
+    expect(page.locator("#live-state")).to_contain_text("live")
+    updates = "Number(document.getElementById('main').dataset.updates)"
+    seen = page.evaluate(updates)
+    page.wait_for_function(f"{updates} >= {seen + 3}")
+    figure = page.locator("#chart-ttft").get_attribute("data-figure")
+    page.wait_for_function("old => document.getElementById('chart-ttft').dataset.figure !== old", arg=figure)
+    expect(page.locator("#panel-tiles .fresh")).to_have_text(re.compile(r"^\d+(\.\d)? s old$"))
+
+
+def test_it_pauses_and_resumes(page: Page) -> None:
+    page.wait_for_function("document.getElementById('main').dataset.updates > 0")
+    page.click("#live-toggle")
+    expect(page.locator("#live-state")).to_contain_text("paused")
+    seen = page.locator("#main").get_attribute("data-updates")
+    page.wait_for_timeout(2500)
+    assert page.locator("#main").get_attribute("data-updates") == seen
+    page.click("#live-toggle")
+    page.wait_for_function(f"document.getElementById('main').dataset.updates > {seen}")
+    expect(page.locator("#live-state")).to_contain_text("live")
+
+
+def test_it_polls_while_the_socket_is_away_and_says_so(browser: Browser, site: Site) -> None:
+    with signed_in(browser, site, "vera") as (page, _):
+        page.route_web_socket("**/ws/live", lambda socket: socket.close())
+        page.goto("/")
+        expect(page.locator("#live-state")).to_contain_text("polling")
+        page.wait_for_function("Number(document.getElementById('main').dataset.updates) >= 1")
+
+
+def test_it_says_disconnected_while_the_server_is_away_and_recovers(browser: Browser, site: Site) -> None:
+    with signed_in(browser, site, "vera") as (page, _):
+        expect(page.locator("#live-state")).to_contain_text("live")
+        site.stop_web()
+        expect(page.locator("#live-state")).to_contain_text("disconnected")
+        site.restart_web()
+        expect(page.locator("#live-state")).to_contain_text("live", timeout=40_000)
+
+
+def test_it_shows_the_fields_error_then_publishes_and_follows_the_roll_out(page: Page) -> None:
+    page.goto("/policies/")
+    page.fill("#field-low", "95")
+    page.click("button:has-text('Publish watermark of global')")
+    expect(page.locator(".field-error")).to_have_text("Low must be below high.")
+    expect(page.locator("#field-low")).to_have_value("95")
+    page.fill("#field-low", "60")
+    page.fill("#field-high", "80")
+    page.click("button:has-text('Publish watermark of global')")
+    expect(page.locator(".alert-success")).to_contain_text("no new prefixes at 80 %")
+    line = page.locator("#rollout-line")
+    expect(line).to_contain_text(re.compile(r"published v1[3-9] · 1 of 1 routers on v1[3-9]"))
+    expect(page.locator("#panel-watermarks")).to_contain_text("80.0 %")
+
+
+def test_it_goes_by_keyboard(page: Page) -> None:
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#help")).to_be_hidden()
+    page.keyboard.press("/")
+    page.keyboard.type("acme")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**tenant=acme**")
+    page.keyboard.press("g")
+    page.keyboard.press("w")
+    page.wait_for_url("**/workers/?tenant=acme**")
+
+
+def test_it_keeps_an_open_table_and_the_theme(page: Page) -> None:
+    page.click("#panel-ttft a[title$='as table']")
+    expect(page.locator("#table-ttft table")).to_be_visible()
+    seen = int(page.locator("#main").get_attribute("data-updates") or 0)
+    page.wait_for_function(f"Number(document.getElementById('main').dataset.updates) > {seen + 1}")
+    expect(page.locator("#table-ttft table")).to_be_visible()
+    page.click("#theme-toggle")
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("data-bs-theme", "dark")
+
+
+def test_it_switches_the_heat_maps_measure(page: Page) -> None:
+    page.click("#panel-heat .segments a:has-text('Running')")
+    page.wait_for_url("**m=running**")
+    expect(page.locator("#panel-heat [aria-current]")).to_have_text("Running")
+
+
+def test_it_saves_a_chart_as_picture(page: Page) -> None:
+    page.wait_for_selector("#chart-churn .main-svg")
+    with page.expect_download() as download:
+        page.click("#panel-churn [data-png]")
+    assert download.value.suggested_filename == "tidemark-churn.png"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_it_has_no_serious_accessibility_finding(browser: Browser, site: Site, theme: str, width: int) -> None:
+    with signed_in(browser, site, "olga", theme=theme, width=width) as (page, _):
+        for path in PAGES:
+            page.goto(path)
+            page.wait_for_load_state("load")
+            if path == "/":
+                page.wait_for_selector("#chart-churn .main-svg", state="attached")
+            page.evaluate(AXE.read_text())
+            result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            grave = [
+                f"{path} {finding['id']}: {finding['nodes'][0]['html'][:160]} {finding['nodes'][0]['failureSummary'][:200]}"
+                for finding in result["violations"]
+                if finding["impact"] in ("serious", "critical")
+            ]
+            assert not grave, grave
+            overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert overflow <= 0, f"{path} is {overflow} px too wide at {width} px"
+
+
+@pytest.mark.parametrize("path", ["/", "/policies/", "/workers/"])
+def test_it_works_without_javascript(browser: Browser, site: Site, path: str) -> None:
+    with signed_in(browser, site, "olga") as (page, _):
+        state = page.context.storage_state()
+    context = browser.new_context(base_url=site.url, java_script_enabled=False, storage_state=state)
+    page = context.new_page()
+    assert page.goto(path)
+    expect(page.locator("main h2").first).to_be_visible()
+    if path == "/policies/":
+        page.fill("#field-low", "99")
+        page.click("button:has-text('Publish watermark of global')")
+        expect(page.locator(".field-error")).to_have_text("Low must be below high.")
+    context.close()
