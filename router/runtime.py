@@ -252,7 +252,7 @@ class Runtime:
             "snapshot": {
                 "version": self.table.policy_version,
                 "epoch": self.table.epoch,
-                "age_s": self._state(now).snapshot_age_s,
+                "age_s": self.table.snapshot_age_s(now) if self.table.policy_version else None,
                 "last_error": self.snapshots.last_error,
             },
             "draining": self.edge.draining,

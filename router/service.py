@@ -74,6 +74,7 @@ class Finished:
     decision_us: float | None = None
     sampled: bool = False
     unknown_fields: int = 0
+    template_ignored: bool = False
 
 
 class Recorder(Protocol):
@@ -93,6 +94,7 @@ class Call:
     api: openai.ApiRequest | None = None
     grant: Grant | None = None
     template: TemplateRef = NO_TEMPLATE
+    template_ignored: bool = False
     body: bytes = b""
     retries: int = 0
     decision_us: float | None = None
@@ -179,6 +181,7 @@ class RouterService:
         key = _bearer(request.head.authorization)
         call.grant = grant = self._table.resolve(api_key=key, model=api.model, now=self._clock())
         call.template = _template(request.head.template, grant)
+        call.template_ignored = request.head.template is not None and not call.template
         call.body = openai.upstream_body(api, salt=grant.salt, unknown_fields=grant.policy.unknown_fields)
         call.sampled = self._rng.random() < self._limits.sample_share
         self._retry_budget.earn()
@@ -241,7 +244,10 @@ class RouterService:
         failure: UpstreamFailed | None = None
         try:
             outcome = await self._forward(call, reservation, pool, client)
-            self._table.worker_ok(decision.worker, now=self._clock())
+            if outcome.error == "upstream_died":
+                self._table.worker_failed(decision.worker, now=self._clock())
+            else:
+                self._table.worker_ok(decision.worker, now=self._clock())
         except UpstreamFailed as error:
             failure = error
             outcome = Outcome(ok=False, error=error.kind, status=error.status)
@@ -375,6 +381,7 @@ class RouterService:
                 decision_us=call.decision_us,
                 sampled=call.sampled,
                 unknown_fields=len(call.api.unknown) if call.api is not None else 0,
+                template_ignored=call.template_ignored,
             )
         )
 

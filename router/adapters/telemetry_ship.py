@@ -53,6 +53,9 @@ class TelemetryShipper:
 
     def record(self, finished: Finished) -> None:
         self._second.add(finished, at=self._clock(), policy_version=self._policy_version())
+        if finished.unknown_fields or finished.template_ignored:
+            self.totals.unknown_fields += finished.unknown_fields
+            self.totals.templates_ignored += finished.template_ignored
 
     async def run(self) -> None:
         """Forever: close the second, then send what waits. Sending never delays the next second."""

@@ -24,6 +24,10 @@ class Totals:
         self.spills: dict[str, int] = {}
         self.retries = 0
         self.violations = 0
+        self.unknown_fields = 0
+        """Request fields no endpoint documents, whatever the namespace's policy did with them."""
+        self.templates_ignored = 0
+        """Requests that named a template their namespace does not have."""
         self._pairs: set[tuple[str, str]] = set()
 
     def add(self, rows: Iterable[RequestRow]) -> None:

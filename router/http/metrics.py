@@ -38,7 +38,12 @@ class RouterCollector(Collector):
         for labels, count in self._totals.requests.items():
             family.add_metric(labels, count)
         yield family
-        yield CounterMetricFamily("tidemark_router_retries", "Requests sent to a second worker.", self._totals.retries)
+        for name, text, value in (
+            ("tidemark_router_retries", "Requests sent to a second worker.", self._totals.retries),
+            ("tidemark_router_unknown_fields", "Undocumented fields in requests.", self._totals.unknown_fields),
+            ("tidemark_router_templates_ignored", "Requests naming no known template.", self._totals.templates_ignored),
+        ):
+            yield CounterMetricFamily(name, text, value)
 
     def _tokens(self) -> Iterator[Metric]:
         for name, text, values in (
@@ -69,13 +74,15 @@ class RouterCollector(Collector):
         revision.add_metric([self._router_id], state.snapshot_version)
         yield revision
         for name, text, value in (
-            ("tidemark_policy_age_seconds", "Since the snapshot was last confirmed.", state.snapshot_age_s),
             ("tidemark_router_inflight", "Requests under way.", state.inflight),
             ("tidemark_index_blocks", "Blocks in the prefix index.", state.index_blocks),
             ("tidemark_index_bytes", "Size of the prefix index.", state.index_bytes),
             ("tidemark_telemetry_dropped", "Shipments lost since the start.", state.stream_dropped),
         ):
             yield GaugeMetricFamily(name, text, value)
+        if state.snapshot_version:
+            text = "Since the snapshot was last confirmed to be the newest."
+            yield GaugeMetricFamily("tidemark_policy_age_seconds", text, state.snapshot_age_s)
         yield _worker_states(state.worker_states)
         outstanding = GaugeMetricFamily(
             "tidemark_worker_outstanding", "Requests under way by worker.", labels=["worker"]

@@ -7,6 +7,7 @@ on. Nothing is sent to the client before the first body byte, so until then anot
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Protocol, cast
 
 from router.http.answer_head import ANSWER_HEAD_BYTES_MAX, AnswerError, AnswerHead, parse_answer_head
@@ -91,7 +92,8 @@ class WorkerConnection(asyncio.Protocol):
         self._relay, self._sink = relay, sink
         try:
             while not relay.complete:
-                self.deadline = self._loop.time() + self._pool.idle_timeout_s
+                if not self._paused:
+                    self.deadline = self._loop.time() + self._pool.idle_timeout_s
                 await self._wait()
         finally:
             self._relay = self._sink = None
@@ -283,9 +285,13 @@ class WorkerPool:
         return connection
 
     async def _resolve(self) -> str:
-        """The name's first address, kept as long as the worker keeps its URL: a rebound name leads nowhere new."""
-        found = await self._loop.getaddrinfo(self.address.host, self.address.port, type=1)
-        address = str(found[0][4][0])
+        """One address of the name, kept as long as the worker keeps its URL: a rebound name leads nowhere new.
+
+        IPv4 first, since `localhost` also names ::1 and vLLM listens on 0.0.0.0 by default.
+        """
+        found = await self._loop.getaddrinfo(self.address.host, self.address.port, type=socket.SOCK_STREAM)
+        best = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+        address = str(best[4][0])
         check_address(address)
         self._resolved = address
         return address

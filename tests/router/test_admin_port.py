@@ -75,3 +75,12 @@ async def test_it_drains_before_it_stops(start_router: StartRouter, worker: Scri
     answer = await request
     assert answer.content.endswith(DONE)
     await asyncio.wait_for(router.task, 3)
+
+
+async def test_it_counts_unknown_fields_and_templates(start_router: StartRouter, worker: ScriptedWorker) -> None:
+    router = await start_router(snapshot_for([worker.url], templates=("greeting@1",)))
+    await router.post({**chat(), "brand_new": 1, "newer": 2}, headers={"x-tidemark-template": "greeting@1"})
+    await router.post(chat(), headers={"x-tidemark-template": "greeting@9"})
+    samples = await _samples(router)
+    assert samples["tidemark_router_unknown_fields_total", ()] == 2
+    assert samples["tidemark_router_templates_ignored_total", ()] == 1

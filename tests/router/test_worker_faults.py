@@ -246,3 +246,20 @@ async def test_it_passes_over_a_worker_at_its_limit(
     third = await router.post(chat("same" * 300))
     assert third.status_code == 503
     assert {(await task).status_code for task in first} == {200}
+
+
+async def test_it_holds_an_error_inside_a_stream_against_the_worker(
+    start_router: StartRouter, worker: ScriptedWorker, other_worker: ScriptedWorker
+) -> None:
+    router = await start_router(snapshot_for([worker.url, other_worker.url]))
+    dead = b'data: {"error":{"message":"EngineCore died","type":"InternalServerError","code":500}}\n\n'
+    worker.script = stream(event("a"), dead, DONE)
+    other_worker.script = stream(event("a"), DONE)
+    for i in range(20):
+        await router.post(chat(f"{i}" * 600, stream=True))
+    assert len(worker.asked) == 5, "ejected after five"
+
+
+async def test_it_reaches_a_worker_by_name(start_router: StartRouter, worker: ScriptedWorker) -> None:
+    router = await start_router(snapshot_for([f"http://localhost:{worker.port}"]))
+    assert (await router.post(chat())).status_code == 200
