@@ -25,7 +25,7 @@ LOCK_INTERVALS = 2
 """A shard whose task was killed is polled again two intervals later at the latest (A21)."""
 
 
-@shared_task  # type: ignore[untyped-decorator]  # Celery has no hints
+@shared_task
 def poll_all() -> int:
     """Starts a task for each shard of workers, in whatever state: workers in maintenance are watched too."""
     workers = list(Worker.objects.select_related("pool").order_by("pk"))
@@ -37,7 +37,7 @@ def poll_all() -> int:
     return len(shards)
 
 
-@shared_task  # type: ignore[untyped-decorator]  # Celery has no hints
+@shared_task
 def poll_shard(worker_pks: list[int]) -> int:
     """Polls these workers (primary keys) and stores what they said. How many answered."""
     interval_s = settings.CONFIG.poll_interval_s

@@ -4,34 +4,25 @@ without rows are gaps. Each function takes at most three queries.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Max
 from django.utils import timezone
 
-from controlplane.fleet.models import Worker, WorkerStatus
-from controlplane.fleet.selectors import stale_after_s, workers_table
+from controlplane.fleet.models import Worker
 from controlplane.telemetry.figures import (
     HEAT_MEASURES,
     ChurnSeries,
-    Figure,
     HeatMap,
     HitTokensSeries,
     HotPrefix,
-    RouterRow,
-    SourceFreshness,
     SourceSeries,
     SpillSeries,
-    Tiles,
     TtftSeries,
-    WorkerCounts,
 )
 from controlplane.telemetry.merge import HEAT, REQUESTS, WORKERS, Values, merge_into, merged_counts
-from controlplane.telemetry.models import PrefixHeatRollup, SourceProgress
+from controlplane.telemetry.models import PrefixHeatRollup
 from controlplane.telemetry.rollup_rows import (
     quantile_of,
     reported_starts,
@@ -39,120 +30,29 @@ from controlplane.telemetry.rollup_rows import (
     segments_q,
     worker_rows,
 )
+from controlplane.telemetry.sources import freshness, routers
+from controlplane.telemetry.tiles import fleet_tiles
 from controlplane.telemetry.windows import Grid, Scope, Segment, aligned_pair, cover, floor_to, grid_of
-from router.contract.histogram import Buckets, quantile
 
-KV_SOURCE = "kv-events"
-"""Source name of the KV-event subscriber's shipments."""
-
-
-SOURCE_STALE_AFTER_S = 6.0
-"""Sources speak every second; ingestion adds up to two."""
-ROUTERS_LISTED_FOR = timedelta(minutes=10)
-
-_TILE_FIELDS = (
-    "requests", "errors", "usage_known", "hit_known", "hit_tokens", "hit_prompt_tokens", "predicted_hit_tokens",
-    "saved_prefill_ms", "slo_met", "slo_known", "isolation_violations", "ttft_hit", "ttft_miss", "decision_us",
-)  # fmt: skip
+__all__ = [
+    "churn_series",
+    "fleet_tiles",
+    "freshness",
+    "heat_map",
+    "hit_tokens_series",
+    "hot_prefixes",
+    "last_minutes",
+    "prompt_by_source_series",
+    "routers",
+    "spill_series",
+    "ttft_series",
+]
 
 
 def last_minutes(minutes: float, *, now: datetime | None = None, tenant: str = "", namespace: str = "") -> Scope:
     """The scope that ends now."""
     to = now or timezone.now()
     return Scope(from_=to - timedelta(minutes=minutes), to=to, tenant=tenant, namespace=namespace)
-
-
-def fleet_tiles(scope: Scope, *, now: datetime | None = None) -> Tiles:
-    """The figures of the fleet page's head, each with the period before. Four queries."""
-    now = now or timezone.now()
-    current_span, previous_span = aligned_pair(scope, now=now)
-    current = _summed(scope, current_span, now)
-    previous = _summed(scope, previous_span, now)
-    current_s = max(1.0, (min(scope.to, now) - current_span.from_).total_seconds())
-    figures = _tile_figures(_Period(current, current_s), _Period(previous, previous_span.span_s))
-    return Tiles(**figures, **_worker_figures(scope, now), data_age_s=_router_data_age_s(now))
-
-
-@dataclass(frozen=True, slots=True)
-class _Period:
-    """Summed fields of a period, None when no row was there, and its length."""
-
-    sums: Values | None
-    seconds: float
-
-    def share(self, part: str, whole: str) -> float | None:
-        return _ratio(self.sums.get(part, 0), self.sums.get(whole, 0)) if self.sums else None
-
-    def rate(self, name: str, factor: float = 1.0) -> float | None:
-        return None if self.sums is None else self.sums.get(name, 0) * factor / self.seconds
-
-    def quantile(self, name: str, q: float) -> float | None:
-        return quantile_of(self.sums.get(name, {}), q) if self.sums else None
-
-    def errors_per_s(self) -> float | None:
-        return None if self.sums is None else sum(self.sums.get("errors", {}).values()) / self.seconds
-
-    def count(self, name: str) -> float | None:
-        return None if self.sums is None else float(self.sums.get(name, 0))
-
-
-def _tile_figures(current: _Period, previous: _Period) -> dict[str, Any]:
-    def figure(unit: str, ask: Callable[[_Period], float | None]) -> Figure:
-        return Figure(value=ask(current), previous=ask(previous), unit=unit)
-
-    return {
-        "hit_share": figure("share", lambda p: p.share("hit_tokens", "hit_prompt_tokens")),
-        "predicted_share": figure("share", lambda p: p.share("predicted_hit_tokens", "hit_prompt_tokens")),
-        "hit_known_share": figure("share", lambda p: p.share("hit_known", "usage_known")),
-        "prefill_tokens_saved_per_s": figure("tokens/s", lambda p: p.rate("hit_tokens")),
-        # Milliseconds saved a second, times 3600 s/h, over 1000 ms/s.
-        "gpu_seconds_saved_per_h": figure("s/h", lambda p: p.rate("saved_prefill_ms", 3.6)),
-        "ttft_hit_p50_ms": figure("ms", lambda p: p.quantile("ttft_hit", 0.5)),
-        "ttft_hit_p95_ms": figure("ms", lambda p: p.quantile("ttft_hit", 0.95)),
-        "ttft_miss_p50_ms": figure("ms", lambda p: p.quantile("ttft_miss", 0.5)),
-        "ttft_miss_p95_ms": figure("ms", lambda p: p.quantile("ttft_miss", 0.95)),
-        "goodput_share": figure("share", lambda p: p.share("slo_met", "slo_known")),
-        "requests_per_s": figure("requests/s", lambda p: p.rate("requests")),
-        "errors_per_s": figure("errors/s", lambda p: p.errors_per_s()),
-        "violations": figure("count", lambda p: p.count("isolation_violations")),
-        "decision_p50_us": figure("us", lambda p: p.quantile("decision_us", 0.5)),
-        "decision_p99_us": figure("us", lambda p: p.quantile("decision_us", 0.99)),
-    }
-
-
-def _summed(scope: Scope, span: Scope, now: datetime) -> Values | None:
-    """All fields of the tiles over the span, or None when nobody reported."""
-    total: Values = {}
-    rows = request_rows(scope, cover(span, now=now), _TILE_FIELDS)
-    for _, values in rows:
-        merge_into(REQUESTS, total, values)
-    return total if rows else None
-
-
-def _worker_figures(scope: Scope, now: datetime) -> dict[str, Any]:
-    rows = [row for row in workers_table(pool=scope.pool, now=now) if scope.worker in ("", row.worker_id)]
-    up = [row for row in rows if row.health == "ok"]
-    waiting = [row.waiting for row in up if row.waiting is not None]
-    uses = [row.kv_use for row in up if row.kv_use is not None]
-    ages = [row.poll_age_s for row in up if row.poll_age_s is not None]
-    by_state = Counter(row.state for row in up)
-    return {
-        "waiting": Figure(sum(waiting) if waiting else None, None, "requests"),
-        "kv_use_max": Figure(max(uses, default=None), None, "share"),
-        "workers": WorkerCounts(
-            ready=by_state[Worker.State.READY],
-            drain=by_state[Worker.State.DRAIN],
-            maintenance=by_state[Worker.State.MAINTENANCE],
-            down=sum(row.health in ("down", "stale") for row in rows),
-            unknown=sum(row.health == "unknown" for row in rows),
-        ),
-        "poll_age_s": max(ages, default=None),
-    }
-
-
-def _router_data_age_s(now: datetime) -> float | None:
-    newest = SourceProgress.objects.exclude(source=KV_SOURCE).aggregate(newest=Max("last_at"))["newest"]
-    return None if newest is None else max(0.0, (now - newest).total_seconds())
 
 
 def hit_tokens_series(scope: Scope, *, now: datetime | None = None) -> HitTokensSeries:
@@ -342,60 +242,6 @@ def _hot_prefix(key: tuple[str, str, str], values: Values) -> HotPrefix:
     )
 
 
-def freshness(*, now: datetime | None = None) -> list[SourceFreshness]:
-    """Routers, KV-event subscriber and polls: when each last spoke. Two queries."""
-    now = now or timezone.now()
-    since = now - ROUTERS_LISTED_FOR
-    spoken = SourceProgress.objects.values("source").annotate(newest=Max("last_at")).order_by("source")
-    found = [
-        _fresh(row["source"], "kv-events" if row["source"] == KV_SOURCE else "router", row["newest"], now)
-        for row in spoken
-        if row["newest"] >= since or row["source"] == KV_SOURCE
-    ]
-    polled = WorkerStatus.objects.aggregate(newest=Max("ok_at"))["newest"]
-    return [*found, _fresh("polls", "polls", polled, now, stale_after_s=stale_after_s())]
-
-
-def _fresh(
-    source: str, kind: str, at: datetime | None, now: datetime, *, stale_after_s: float = SOURCE_STALE_AFTER_S
-) -> SourceFreshness:
-    age_s = None if at is None else max(0.0, (now - at).total_seconds())
-    stale = age_s is None or age_s > stale_after_s
-    return SourceFreshness(
-        source=source, kind=kind, last_at=at, age_s=age_s, stale=stale, detail="" if at else "nothing arrived yet"
-    )
-
-
-def routers(*, now: datetime | None = None) -> list[RouterRow]:
-    """Routers heard of within the last ten minutes, each by its newest boot."""
-    now = now or timezone.now()
-    rows = SourceProgress.objects.filter(last_at__gte=now - ROUTERS_LISTED_FOR).filter(router_state__isnull=False)
-    newest = {row.source: row for row in rows.order_by("applied_at", "last_at")}
-    return [_router_row(row, now) for _, row in sorted(newest.items())]
-
-
-def _router_row(row: SourceProgress, now: datetime) -> RouterRow:
-    state = row.router_state or {}
-    return RouterRow(
-        router=row.source,
-        last_at=row.last_at,
-        age_s=max(0.0, (now - row.last_at).total_seconds()),
-        snapshot_version=state["snapshot_version"],
-        snapshot_age_s=state["snapshot_age_s"],
-        inflight=state["inflight"],
-        index_blocks=state["index_blocks"],
-        index_bytes=state["index_bytes"],
-        stream_dropped=state.get("stream_dropped", 0),
-        worker_states=state.get("worker_states", {}),
-        worker_outstanding=state.get("worker_outstanding", {}),
-    )
-
-
-def ingest_lag_ms(buckets: Buckets, q: float) -> float | None:
-    """Quantile of ingest lags out of `stream.lag_buckets` (or the difference of two readings)."""
-    return quantile(buckets, q)
-
-
 def _request_buckets(scope: Scope, fields: Sequence[str], now: datetime) -> tuple[Grid, list[Values | None]]:
     """Summed fields for each bucket of the scope's grid; None where nobody reported."""
     grid = grid_of(scope, now=now)
@@ -425,7 +271,3 @@ def _head(grid: Grid, now: datetime) -> dict[str, Any]:
     if index is not None:
         open_from = grid.starts()[index]
     return {"buckets": grid.starts(), "step_s": grid.step_s, "open_from": open_from if open_from < grid.end else None}
-
-
-def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if whole else None

@@ -37,7 +37,7 @@ DELETED_ROWS_MAX = 20_000
 """Of one statement: SQLite's other writers wait as long as one takes."""
 
 
-@shared_task  # type: ignore[untyped-decorator]  # Celery has no hints
+@shared_task
 def ingest() -> int:
     """Applies what waits in the stream. How many shipments."""
     with single_flight("ingest", expires_s=LOCK_S, without_valkey=False) as mine:
@@ -88,7 +88,7 @@ def _apply(entries: list[Entry], now: datetime) -> Applied:
     return total
 
 
-@shared_task  # type: ignore[untyped-decorator]  # Celery has no hints
+@shared_task
 def expire_rollups() -> int:
     """Deletes rows past their retention, a bounded number at a time. How many."""
     now = timezone.now()

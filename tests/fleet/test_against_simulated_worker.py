@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+import httpx
 import pytest
 import redis
 import zmq.asyncio
@@ -15,7 +16,7 @@ from controlplane.fleet.kv_events.link import Endpoints, WorkerLink
 from controlplane.fleet.kv_events.outlet import Outlet
 from controlplane.fleet.models import Finding, Worker, WorkerStatus
 from controlplane.fleet.selectors import worker_row
-from controlplane.fleet.tasks import poll_shard
+from controlplane.fleet.tasks import poll_all, poll_shard
 from controlplane.telemetry.models import WorkerRollup
 from controlplane.telemetry.selectors import churn_series, heat_map, last_minutes, prompt_by_source_series
 from controlplane.telemetry.tasks import ingest
@@ -158,3 +159,62 @@ async def _until(condition) -> None:
             return
         await asyncio.sleep(0.05)
     raise AssertionError("it never came true")
+
+
+def test_lost_events_are_made_up_by_replay():
+    """A11: a tenth and more of the batches are never published; the occupancy stays exact."""
+    with simulated.worker("--fault", "drop_events=0.4") as url:
+        counted, true = asyncio.run(_follow_lossy(url))
+    assert counted == true > 0
+
+
+async def _follow_lossy(url: str) -> tuple[int | None, int]:
+    """Resident blocks by a link that loses batches, and by one that reads everything from the replay buffer."""
+    sources = (await asyncio.to_thread(httpx.get, f"{url}/kv_event_sources")).json()["0"]
+    endpoints = Endpoints("p/w1", sources["endpoint"], sources["replay_endpoint"])
+    context = zmq.asyncio.Context()
+    link, late = WorkerLink(context, endpoints, NETWORKS), WorkerLink(context, endpoints, NETWORKS)
+    running = [asyncio.create_task(link.run())]
+    try:
+        await _until(lambda: link.connected and link.tracker.state == "live")
+        for topic in range(12):
+            await asyncio.to_thread(simulated.complete, url, f"topic {topic} " + "tide " * 300)
+        assert link.tracker.take_counts().gaps > 0
+        # The last batches may be among the lost: without a later one, only asking shows them.
+        link.check_tail(now=time.monotonic() + 60)
+        running.append(asyncio.create_task(late.run()))
+        await _until(lambda: link.tracker.state == late.tracker.state == "live" and late.connected)
+        return link.tracker.resident_blocks, late.tracker.resident_blocks
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        context.destroy(linger=0)
+
+
+@pytest.mark.parametrize("fault", ["garbage", "nan", "slow", "huge"])
+def test_a_broken_metrics_page_is_survived(worker, simulated_url, fault):
+    """A23: the poll ends in time, nothing negative or zero is made up, and the next good page counts again."""
+    assert poll_shard([worker.pk]) == 1
+    try:
+        httpx.post(f"{simulated_url}/sim/faults", json={"metrics": fault}).raise_for_status()
+        began = time.monotonic()
+        poll_shard([worker.pk])
+        assert time.monotonic() - began < 3
+    finally:
+        httpx.post(f"{simulated_url}/sim/faults", json={"metrics": None}).raise_for_status()
+    assert poll_shard([worker.pk]) == 1
+    rows = WorkerRollup.objects.filter(width_s=3600)
+    assert sum(row.running_samples for row in rows) == 2
+    assert all(row.prefix_hit_tokens >= 0 for row in rows)
+
+
+def test_the_tick_polls_every_worker_and_forgets_deleted_ones(worker, valkey_url, settings, monkeypatch):
+    services.set_worker_state("p/w1", actor="user:alice", state="maintenance")
+    client = redis.Redis.from_url(valkey_url)
+    client.hset(WORKER_LIVE_HASH, "p/gone", b"{}")
+    asked = []
+    monkeypatch.setattr(poll_shard, "apply_async", lambda args, expires: asked.append((args, expires)))
+    assert poll_all() == 1
+    assert asked == [([[worker.pk]], 3.0)]
+    assert client.hkeys(WORKER_LIVE_HASH) == []

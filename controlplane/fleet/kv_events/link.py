@@ -27,6 +27,8 @@ REPLAY_BYTES_MAX = 256 * 1024 * 1024
 """vLLM keeps 10,000 batches by default; a longer or larger answer is cut off and counts as none."""
 RETRY_S = 30.0
 """A replay that was not answered is tried again after this long."""
+TAIL_CHECK_S = 10.0
+"""A lost batch shows when the next one comes; on a quiet worker it is looked for this often."""
 END_OF_REPLAY = b"\xff" * 8
 RECONNECT_MS, RECONNECT_MS_MAX = 200, 2_000
 _CONNECTED = zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -58,6 +60,7 @@ class WorkerLink:
         self._context = context
         self._networks = networks
         self._replay_task: asyncio.Task[None] | None = None
+        self._heard_at = self._checked_at = 0.0
 
     async def run(self) -> None:
         """Connects to the checked address (S17); a refused or unresolvable one is tried again."""
@@ -69,6 +72,14 @@ class WorkerLink:
                 await asyncio.sleep(RETRY_S)
                 continue
             await self._listen(address)
+
+    def check_tail(self, *, now: float) -> None:
+        """Ask a quiet worker whether it has published more than was heard. `now`: monotonic seconds."""
+        quiet_s = now - max(self._heard_at, self._checked_at)
+        if quiet_s < TAIL_CHECK_S or not (self.connected and self.endpoints.replay and self.tracker.state == "live"):
+            return
+        self._checked_at = now
+        self._request(self.tracker.reconnected())
 
     async def _pinned(self, endpoint: str) -> str:
         parsed = parse_endpoint(endpoint, schemes=("tcp",))
@@ -116,6 +127,7 @@ class WorkerLink:
                 log.warning("events of %s: a message of %d frames ignored", self.endpoints.worker_id, len(frames))
                 continue
             self.reporter.heard(at=time.time())
+            self._heard_at = time.monotonic()
             self._request(self.tracker.live(int.from_bytes(frames[1], "big"), frames[2]))
 
     def _request(self, ask: Ask | None) -> None:

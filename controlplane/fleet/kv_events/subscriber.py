@@ -71,6 +71,9 @@ class Subscriber:
         words = [
             link.reporter.report(link.tracker, at=at, connected=link.connected) for link, _ in self._links.values()
         ]
+        # After the report, so that the moment of the question falls into no report.
+        for link, _ in self._links.values():
+            link.check_tail(now=time.monotonic())
         if words:
             await self._outlet.deliver([row for row, _ in words], {row.worker: live for row, live in words}, at=at)
 
