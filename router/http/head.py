@@ -7,6 +7,7 @@ goes upstream is framed afresh by us.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from router.http.errors import BadHttp, HeadTooLarge, HttpVersion, MethodNotAllowed, NotFound, UnsupportedMedia
@@ -16,7 +17,6 @@ _CONTROLS = bytes([*range(0x00, 0x09), *range(0x0B, 0x0D), *range(0x0E, 0x20), 0
 """All control characters but tab; CR and LF are counted on their own."""
 _HOST = re.compile(rb"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _LENGTH_DIGITS_MAX = 15
-_JSON = b"application/json"
 _METHODS_NEVER = (b"CONNECT", b"TRACE")
 
 PATHS: dict[bytes, bytes] = {
@@ -107,6 +107,9 @@ def _header_line(line: bytes) -> tuple[bytes, bytes]:
     if not colon or not name or name.translate(None, _TOKEN):
         raise BadHttp("A header line is malformed.")
     pair = name.lower(), value.strip(b" \t")
+    check = _VALUE_CHECKS.get(pair[0])
+    if check is not None:
+        check(pair[1])
     if len(line) <= KNOWN_LINE_BYTES_MAX:
         if len(_known_lines) >= KNOWN_LINES_MAX:
             _known_lines.clear()
@@ -118,24 +121,19 @@ _SINGLE = frozenset((b"host", b"content-length", b"transfer-encoding", b"authori
 
 
 def _head(path: bytes, headers: dict[bytes, bytes]) -> Head:
+    """Rules between lines; each line's own value was checked when the line was first read."""
     get = headers.get
-    host = get(b"host")
-    if host is None or not _HOST.fullmatch(host):
-        raise BadHttp("The Host header is missing or malformed.")
-    if b"upgrade" in headers:
-        raise BadHttp("Protocol upgrades are not offered here.")
+    if b"host" not in headers:
+        raise BadHttp("The Host header is missing.")
     length, coding = get(b"content-length"), get(b"transfer-encoding")
-    if coding is not None and (length is not None or coding.lower() != b"chunked"):
-        raise BadHttp("Only Content-Length or Transfer-Encoding: chunked is understood, and never both.")
-    if length is not None and not (length.isdigit() and len(length) <= _LENGTH_DIGITS_MAX):
-        raise BadHttp("The Content-Length header is malformed.")
-    _check_media(get(b"content-encoding"), get(b"content-type"))
+    if coding is not None and length is not None:
+        raise BadHttp("Content-Length and Transfer-Encoding must not be given together.")
     return Head(
         path,
         int(length) if length is not None else None,
         coding is not None,
-        get(b"expect", b"").lower() == b"100-continue",
-        get(b"connection", b"").lower() != b"close",
+        b"expect" in headers and headers[b"expect"].lower() == b"100-continue",
+        b"connection" not in headers or headers[b"connection"].lower() != b"close",
         get(b"authorization"),
         get(b"x-session-id"),
         get(b"x-tidemark-template"),
@@ -143,10 +141,40 @@ def _head(path: bytes, headers: dict[bytes, bytes]) -> Head:
     )
 
 
-def _check_media(encoding: bytes | None, media: bytes | None) -> None:
-    if encoding is not None and encoding.lower() != b"identity":
+def _check_host(value: bytes) -> None:
+    if not _HOST.fullmatch(value):
+        raise BadHttp("The Host header is malformed.")
+
+
+def _check_length(value: bytes) -> None:
+    if not value.isdigit() or len(value) > _LENGTH_DIGITS_MAX:
+        raise BadHttp("The Content-Length header is malformed.")
+
+
+def _check_coding(value: bytes) -> None:
+    if value.lower() != b"chunked":
+        raise BadHttp("The only Transfer-Encoding understood is chunked.")
+
+
+def _check_upgrade(value: bytes) -> None:
+    raise BadHttp("Protocol upgrades are not offered here.")
+
+
+def _check_encoding(value: bytes) -> None:
+    if value.lower() != b"identity":
         raise UnsupportedMedia("Compressed request bodies are not accepted.")
-    if media is None or media == _JSON:
-        return
-    if media.partition(b";")[0].strip().lower() != _JSON:
+
+
+def _check_type(value: bytes) -> None:
+    if value.partition(b";")[0].strip().lower() != b"application/json":
         raise UnsupportedMedia("The body must be application/json.")
+
+
+_VALUE_CHECKS: dict[bytes, Callable[[bytes], None]] = {
+    b"host": _check_host,
+    b"content-length": _check_length,
+    b"transfer-encoding": _check_coding,
+    b"upgrade": _check_upgrade,
+    b"content-encoding": _check_encoding,
+    b"content-type": _check_type,
+}
