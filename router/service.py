@@ -60,30 +60,12 @@ class ServiceLimits:
     sample_share: float = 0.01
 
 
-@dataclass(slots=True)
-class Finished:
-    """Everything telemetry wants to know of one request."""
-
-    request_id: str
-    outcome: Outcome
-    grant: Grant | None = None
-    template: TemplateRef = NO_TEMPLATE
-    decision: Decision | None = None
-    assessment: Assessment | None = None
-    retries: int = 0
-    decision_us: float | None = None
-    sampled: bool = False
-    unknown_fields: int = 0
-    template_ignored: bool = False
-
-
-class Recorder(Protocol):
-    def record(self, finished: Finished) -> None: ...
+NOT_FINISHED = Outcome(ok=False, error="internal", status=500)
 
 
 @dataclass(slots=True)
 class Call:
-    """One request under way."""
+    """One request from its head to its end; with its outcome it is all that telemetry wants to know."""
 
     request_id: str
     received_at: float
@@ -99,6 +81,13 @@ class Call:
     retries: int = 0
     decision_us: float | None = None
     decision: Decision | None = None
+    outcome: Outcome = NOT_FINISHED
+    assessment: Assessment | None = None
+
+
+class Recorder(Protocol):
+    def record(self, call: Call) -> None:
+        """Count a finished call. It must not be kept: it holds what the client sent."""
 
 
 class RetryBudget:
@@ -166,7 +155,7 @@ class RouterService:
 
     def refused(self, error: EdgeError) -> None:
         """What the edge refused before it was a request."""
-        self._recorder.record(Finished("", Outcome(ok=False, error=error.kind, status=error.status)))
+        self._record(Call("", 0.0, b"", None), Outcome(ok=False, error=error.kind, status=error.status), None)
 
     # before a worker is chosen
 
@@ -369,21 +358,9 @@ class RouterService:
         self._record(call, Outcome(ok=False, error=error.kind, status=error.status), None)
 
     def _record(self, call: Call, outcome: Outcome, assessment: Assessment | None) -> None:
-        self._recorder.record(
-            Finished(
-                request_id=call.request_id,
-                outcome=outcome,
-                grant=call.grant,
-                template=call.template,
-                decision=call.decision,
-                assessment=assessment,
-                retries=call.retries,
-                decision_us=call.decision_us,
-                sampled=call.sampled,
-                unknown_fields=len(call.api.unknown) if call.api is not None else 0,
-                template_ignored=call.template_ignored,
-            )
-        )
+        call.outcome = outcome
+        call.assessment = assessment
+        self._recorder.record(call)
 
 
 def _bearer(authorization: bytes | None) -> str | None:

@@ -6,7 +6,7 @@ from router.contract.histogram import observe
 from router.contract.telemetry import DecisionSample, RequestRow, Violation
 from router.core.explain import sentence
 from router.core.model import Outcome
-from router.service import Finished
+from router.service import Call
 
 ROWS_MAX = 2000
 """Combinations of dimensions in a second; further ones are summed under empty names."""
@@ -27,7 +27,7 @@ class SecondAggregate:
         self._violations: list[Violation] = []
         self._samples: list[DecisionSample] = []
 
-    def add(self, finished: Finished, *, at: float, policy_version: int) -> None:
+    def add(self, finished: Call, *, at: float, policy_version: int) -> None:
         row = self._row(finished)
         _count(row, finished)
         outcome, assessment = finished.outcome, finished.assessment
@@ -43,7 +43,7 @@ class SecondAggregate:
         self._rows, self._violations, self._samples = {}, [], []
         return taken
 
-    def _row(self, finished: Finished) -> RequestRow:
+    def _row(self, finished: Call) -> RequestRow:
         key = _key(finished)
         row = self._rows.get(key)
         if row is not None:
@@ -59,7 +59,7 @@ class SecondAggregate:
         return row
 
 
-def _key(finished: Finished) -> _Key:
+def _key(finished: Call) -> _Key:
     """Only names the snapshot knows: what a client merely claims opens no row."""
     grant = finished.grant
     if grant is None:
@@ -68,7 +68,7 @@ def _key(finished: Finished) -> _Key:
     return grant.tenant, grant.namespace, grant.pool, worker, grant.model, finished.template
 
 
-def _count(row: RequestRow, finished: Finished) -> None:
+def _count(row: RequestRow, finished: Call) -> None:
     outcome = finished.outcome
     row.requests += 1
     row.retries += finished.retries
@@ -87,7 +87,7 @@ def _count(row: RequestRow, finished: Finished) -> None:
     _count_isolation(row, finished)
 
 
-def _count_tokens(row: RequestRow, finished: Finished) -> None:
+def _count_tokens(row: RequestRow, finished: Call) -> None:
     outcome = finished.outcome
     if outcome.prompt_tokens is None:
         return
@@ -121,7 +121,7 @@ _CLIENTS_OWN = frozenset(("bad_request", "unauthorized", "forbidden", "not_found
 """Failures that say nothing about the service's objective."""
 
 
-def _count_objective(row: RequestRow, finished: Finished) -> None:
+def _count_objective(row: RequestRow, finished: Call) -> None:
     slo_ms = finished.grant.policy.ttft_slo_ms if finished.grant is not None else None
     if slo_ms is None:
         return
@@ -133,7 +133,7 @@ def _count_objective(row: RequestRow, finished: Finished) -> None:
         row.slo_known += 1
 
 
-def _count_isolation(row: RequestRow, finished: Finished) -> None:
+def _count_isolation(row: RequestRow, finished: Call) -> None:
     verdict = finished.assessment.isolation if finished.assessment is not None else ""
     if verdict:
         row.isolation_checked += 1
@@ -141,7 +141,7 @@ def _count_isolation(row: RequestRow, finished: Finished) -> None:
         row.isolation_violations += verdict == "violation"
 
 
-def _is_slow(finished: Finished) -> bool:
+def _is_slow(finished: Call) -> bool:
     outcome = finished.outcome
     slo_ms = finished.grant.policy.ttft_slo_ms if finished.grant is not None else None
     if slo_ms is not None:
@@ -150,7 +150,7 @@ def _is_slow(finished: Finished) -> bool:
     return waited_ms is not None and waited_ms > SLOW_MS
 
 
-def _violation(finished: Finished, at: float) -> Violation:
+def _violation(finished: Call, at: float) -> Violation:
     assert finished.grant is not None and finished.decision is not None and finished.assessment is not None
     return Violation(
         at=at,
@@ -166,7 +166,7 @@ def _violation(finished: Finished, at: float) -> Violation:
     )
 
 
-def decision_sample(finished: Finished, *, at: float, policy_version: int) -> DecisionSample:
+def decision_sample(finished: Call, *, at: float, policy_version: int) -> DecisionSample:
     decision, grant, outcome = finished.decision, finished.grant, finished.outcome
     assert decision is not None and grant is not None
     return DecisionSample(

@@ -14,7 +14,7 @@ from router.adapters.telemetry_totals import Totals
 from router.adapters.valkey import Valkey
 from router.contract.channels import TELEMETRY_STREAM, TELEMETRY_STREAM_MAXLEN
 from router.contract.telemetry import DecisionSample, PrefixHeat, RouterState, Shipment, encode_shipment
-from router.service import Finished
+from router.service import Call
 
 log = structlog.get_logger("router.telemetry")
 
@@ -51,11 +51,11 @@ class TelemetryShipper:
         self.totals = Totals()
         self.explained: dict[str, DecisionSample] = {}
 
-    def record(self, finished: Finished) -> None:
-        self._second.add(finished, at=self._clock(), policy_version=self._policy_version())
-        if finished.unknown_fields or finished.template_ignored:
-            self.totals.unknown_fields += finished.unknown_fields
-            self.totals.templates_ignored += finished.template_ignored
+    def record(self, call: Call) -> None:
+        self._second.add(call, at=self._clock(), policy_version=self._policy_version())
+        if call.api is not None and call.api.unknown:
+            self.totals.unknown_fields += len(call.api.unknown)
+        self.totals.templates_ignored += call.template_ignored
 
     async def run(self) -> None:
         """Forever: close the second, then send what waits. Sending never delays the next second."""
