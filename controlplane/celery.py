@@ -21,7 +21,7 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
 
-@worker_process_init.connect  # type: ignore[untyped-decorator]  # celery ships no types
+@worker_process_init.connect
 def end_with_the_worker(**_: Any) -> None:  # Any: Celery's own signature
     """A pool process whose worker is killed must not live on, holding connections and taking memory."""
     from controlplane.supervisor.processes import die_with_parent
