@@ -1,0 +1,1 @@
+"""Benchmarks: each module is a command of its own and prints JSON with --json."""
