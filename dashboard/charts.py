@@ -119,6 +119,8 @@ def heat_figure(heat: HeatMap, zone: ZoneInfo) -> Figure:
     z = [_rounded([None if v is None else v * factor for v in closed(heat, row)]) for row in heat.values]
     trace: Figure = {
         "type": "heatmap",
+        # A click leads to the worker at the time of the cell.
+        "meta": {"first_s": heat.buckets[0].timestamp() if heat.buckets else 0, "step_s": heat.step_s},
         "x": times(heat, zone),
         "y": heat.workers,
         "z": z,

@@ -13,12 +13,12 @@ from dashboard.panels import CHARTS, PANELS
 from dashboard.scope import PageState
 
 PAGES: dict[str, tuple[str, ...]] = {
-    "fleet": (
+    "fleet": ("alerts",
         "verdict", "tiles", "sources", "ttft", "heat", "strip", "churn", "attention", "hits", "isolation", "hot",
     ),
-    "workers": ("workers", "origins"),
-    "policies": ("watermarks", "rollout"),
-    "isolation": ("coverage",),
+    "workers": ("alerts", "workers", "origins"),
+    "policies": ("alerts", "watermarks", "rollout"),
+    "isolation": ("alerts", "coverage",),
 }  # fmt: skip
 """Live panels of each page."""
 

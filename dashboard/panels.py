@@ -9,7 +9,7 @@ from typing import Any
 
 from controlplane.telemetry.figures import HEAT_MEASURES, Values
 from dashboard import charts, freshness, links, numbers, policies, tiles
-from dashboard.data import PageData
+from dashboard.data import ATTENTION_SHOWN, PageData
 from dashboard.freshness import Freshness
 
 Context = dict[str, Any]
@@ -155,9 +155,18 @@ def _rollout(data: PageData) -> Context:
     return {"rollout": policies.rollout(data.now)}
 
 
+def _alerts(data: PageData) -> Context:
+    return {
+        "critical": sum(item.severity == "critical" for item in data.attention),
+        "warning": sum(item.severity == "warning" for item in data.attention),
+        "more": len(data.attention) >= ATTENTION_SHOWN,
+    }
+
+
 PANELS: dict[str, Panel] = {
     panel.name: panel
     for panel in (
+        Panel("alerts", "Alerts", "", _alerts),
         Panel("verdict", "Verdict", "", _verdict),
         Panel("tiles", "Figures", "", _tiles, freshness.of_requests),
         Panel(

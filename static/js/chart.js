@@ -40,6 +40,10 @@ class Chart extends HTMLElement {
     const figure = JSON.parse(this.dataset.figure);
     this.drawn = true;
     Plotly.react(this.plot, figure.data, themed(figure.layout, this), CONFIG);
+    if (this.dataset.name === "heat" && !this.followsClicks) {
+      this.followsClicks = true;
+      this.plot.on("plotly_click", openWorkerThen);
+    }
   }
 
   async download() {
@@ -48,6 +52,21 @@ class Chart extends HTMLElement {
     await Plotly.downloadImage(this.plot, { format: "png", scale: 2, filename: `tidemark-${this.dataset.name}` });
     this.draw();
   }
+}
+
+const AROUND_CLICK_S = 300;
+
+/** The page of the clicked cell's worker, five minutes to either side of the cell. */
+function openWorkerThen(event) {
+  const [cell] = event.points;
+  const { first_s, step_s } = cell.data.meta;
+  const at_s = first_s + cell.pointIndex[1] * step_s;
+  const iso = (moment_s) => new Date(moment_s * 1000).toISOString().replace(/\.\d+Z$/, "Z");
+  const query = new URLSearchParams(location.search);
+  query.set("worker", cell.y);
+  query.set("from", iso(at_s - AROUND_CLICK_S));
+  query.set("to", iso(Math.min(at_s + AROUND_CLICK_S, Date.now() / 1000)));
+  location.href = `/?${query}`;
 }
 
 /** The figure's layout in the page's colours. */

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 from tests import services
 from tests.dashboard.story import PASSWORD
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_WITHIN_S = 60
+OURS = ("TIDEMARK_", "REDIS_", "DJANGO_")
+"""Variables of the test run that the site must not inherit."""
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
              "--disable-sync", "--no-first-run"]  # fmt: skip
 
@@ -46,7 +48,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     with services.private_valkey(folder) as redis_url:
         environment = {
-            **{key: value for key, value in os.environ.items() if not key.startswith(("TIDEMARK_", "REDIS_", "DJANGO_"))},
+            **{key: value for key, value in os.environ.items() if not key.startswith(OURS)},
             "TIDEMARK_RUN_DIR": str(folder / "run"),
             "TIDEMARK_REDIS_URL": redis_url,
             "TIDEMARK_LOG_LEVEL": "WARNING",
@@ -96,23 +98,40 @@ def signed_in(
     opened.click("button:has-text('Sign in')")
     opened.wait_for_selector("main#main[data-page=fleet]")
     opened.on("pageerror", lambda error: faults.append(str(error)))
-    opened.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    opened.on("console", lambda message: faults.append(message.text) if _is_fault(message) else None)
     try:
         yield opened, faults
     finally:
         context.close()
 
 
+def updates(page: Page) -> int:
+    """Pushes and polls shown since the page was loaded."""
+    return int(page.locator("#main").get_attribute("data-updates") or 0)
+
+
+def wait_for_updates(page: Page, more: int, *, within_s: float = 20) -> None:
+    """Until `more` further updates were shown. Playwright's own waiting evaluates text, which the pages forbid."""
+    wanted = updates(page) + more
+    deadline = time.monotonic() + within_s
+    while updates(page) < wanted:
+        assert time.monotonic() < deadline, f"{updates(page)} of {wanted} updates after {within_s} s"
+        page.wait_for_timeout(100)
+
+
+def _is_fault(message: ConsoleMessage) -> bool:
+    """Errors, but for the browser's own note of a form that was refused with 422."""
+    return message.type == "error" and "status of 422" not in message.text
+
+
 def _web(environment: dict[str, str], port: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(port), "--no-access-log",
                "--log-level", "warning"]  # fmt: skip
     process = subprocess.Popen(command, cwd=ROOT, env=environment)
+    ready = f"http://127.0.0.1:{port}/accounts/login/"
     deadline = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < deadline:
-        with (
-            contextlib.suppress(OSError),
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/accounts/login/", timeout=5),
-        ):
+        with contextlib.suppress(OSError), urllib.request.urlopen(ready, timeout=5):
             return process
         time.sleep(0.2)
     _end(process)

@@ -1,4 +1,4 @@
-"""`python -m tests.browser.seed`: users, a fleet and its last twenty minutes, in the run folder's database."""
+"""`python -m tests.browser.seed`: users, a fleet and its last ten minutes, in the run folder's database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main() -> None:
     story.make_user("olga", role=User.Role.OPERATOR)
     story.make_user("vera", role=User.Role.VIEWER)
     story.make_fleet()
-    story.tell(now)
+    story.tell(now, minutes=10)
     story.make_rollout(now)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import Site, signed_in
+from tests.browser.conftest import Site, signed_in, updates, wait_for_updates
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
@@ -34,23 +34,21 @@ def test_it_draws_the_five_panels_and_keeps_them_moving(page: Page) -> None:
     expect(page.locator("#panel-isolation")).to_contain_text("Answers checked")
     expect(page.locator("#panel-verdict")).to_contain_text("Caching served")
     expect(page.locator("#live-state")).to_contain_text("live")
-    updates = "Number(document.getElementById('main').dataset.updates)"
-    seen = page.evaluate(updates)
-    page.wait_for_function(f"{updates} >= {seen + 3}")
     figure = page.locator("#chart-ttft").get_attribute("data-figure")
-    page.wait_for_function("old => document.getElementById('chart-ttft').dataset.figure !== old", arg=figure)
+    wait_for_updates(page, 3)
+    expect(page.locator("#chart-ttft")).not_to_have_attribute("data-figure", str(figure))
     expect(page.locator("#panel-tiles .fresh")).to_have_text(re.compile(r"^\d+(\.\d)? s old$"))
 
 
 def test_it_pauses_and_resumes(page: Page) -> None:
-    page.wait_for_function("document.getElementById('main').dataset.updates > 0")
+    wait_for_updates(page, 1)
     page.click("#live-toggle")
     expect(page.locator("#live-state")).to_contain_text("paused")
-    seen = page.locator("#main").get_attribute("data-updates")
+    seen = updates(page)
     page.wait_for_timeout(2500)
-    assert page.locator("#main").get_attribute("data-updates") == seen
+    assert updates(page) == seen
     page.click("#live-toggle")
-    page.wait_for_function(f"document.getElementById('main').dataset.updates > {seen}")
+    wait_for_updates(page, 1)
     expect(page.locator("#live-state")).to_contain_text("live")
 
 
@@ -59,7 +57,7 @@ def test_it_polls_while_the_socket_is_away_and_says_so(browser: Browser, site: S
         page.route_web_socket("**/ws/live", lambda socket: socket.close())
         page.goto("/")
         expect(page.locator("#live-state")).to_contain_text("polling")
-        page.wait_for_function("Number(document.getElementById('main').dataset.updates) >= 1")
+        wait_for_updates(page, 1)
 
 
 def test_it_says_disconnected_while_the_server_is_away_and_recovers(browser: Browser, site: Site) -> None:
@@ -87,6 +85,7 @@ def test_it_shows_the_fields_error_then_publishes_and_follows_the_roll_out(page:
 
 
 def test_it_goes_by_keyboard(page: Page) -> None:
+    expect(page.locator("#help-open")).to_be_visible()
     page.keyboard.press("?")
     expect(page.locator("#help")).to_be_visible()
     page.keyboard.press("Escape")
@@ -103,8 +102,7 @@ def test_it_goes_by_keyboard(page: Page) -> None:
 def test_it_keeps_an_open_table_and_the_theme(page: Page) -> None:
     page.click("#panel-ttft a[title$='as table']")
     expect(page.locator("#table-ttft table")).to_be_visible()
-    seen = int(page.locator("#main").get_attribute("data-updates") or 0)
-    page.wait_for_function(f"Number(document.getElementById('main').dataset.updates) > {seen + 1}")
+    wait_for_updates(page, 2)
     expect(page.locator("#table-ttft table")).to_be_visible()
     page.click("#theme-toggle")
     page.reload()
@@ -117,6 +115,15 @@ def test_it_switches_the_heat_maps_measure(page: Page) -> None:
     expect(page.locator("#panel-heat [aria-current]")).to_have_text("Running")
 
 
+def test_it_opens_a_workers_figures_at_the_time_that_was_clicked(page: Page) -> None:
+    box = page.locator("#chart-heat .nsewdrag").bounding_box()
+    assert box
+    page.mouse.click(box["x"] + box["width"] * 0.9, box["y"] + box["height"] * 0.4)
+    page.wait_for_url("**worker=demo%2Fw2**")
+    expect(page.locator(".crumbs")).to_contain_text("demo/w2")
+    expect(page.locator("#live-state")).to_contain_text("fixed range")
+
+
 def test_it_saves_a_chart_as_picture(page: Page) -> None:
     page.wait_for_selector("#chart-churn .main-svg")
     with page.expect_download() as download:
@@ -124,8 +131,7 @@ def test_it_saves_a_chart_as_picture(page: Page) -> None:
     assert download.value.suggested_filename == "tidemark-churn.png"
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize(("theme", "width"), [("light", 1440), ("dark", 390)])
 def test_it_has_no_serious_accessibility_finding(browser: Browser, site: Site, theme: str, width: int) -> None:
     with signed_in(browser, site, "olga", theme=theme, width=width) as (page, _):
         for path in PAGES:
@@ -136,7 +142,7 @@ def test_it_has_no_serious_accessibility_finding(browser: Browser, site: Site, t
             page.evaluate(AXE.read_text())
             result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
             grave = [
-                f"{path} {finding['id']}: {finding['nodes'][0]['html'][:160]} {finding['nodes'][0]['failureSummary'][:200]}"
+                (path, finding["id"], finding["nodes"][0]["html"][:160], finding["nodes"][0]["failureSummary"][:200])
                 for finding in result["violations"]
                 if finding["impact"] in ("serious", "critical")
             ]
