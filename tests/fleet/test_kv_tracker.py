@@ -150,6 +150,19 @@ def test_a_gap_without_an_answer_makes_it_degraded_and_a_restart_heals_it():
     assert (tracker.resident_blocks, tracker.state) == (1, "live")
 
 
+def test_a_hole_behind_a_clear_makes_the_count_unknown_again():
+    worker = Worker()
+    tracker = followed(worker)
+    tracker.live(*worker.publish(stored(1)))
+    worker.publish(stored(2))
+    ask = tracker.live(*worker.publish(CLEARED))
+    worker.publish(CLEARED)
+    tracker.live(*worker.publish(stored(3)))
+    tracker.unanswered(ask)
+    assert (tracker.resident_blocks, tracker.state) == (None, "degraded")
+    assert tracker.take_counts().lost_messages == 2
+
+
 def test_a_number_going_backwards_wipes_the_worker():
     worker = Worker()
     tracker = followed(worker)
@@ -272,7 +285,7 @@ def test_a_cache_beyond_the_bound_becomes_unknown(monkeypatch):
     assert tracker.resident_blocks is None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(seed=st.integers(0, 2**32), buffer=st.sampled_from([2, 5, 10_000]))
 def test_whatever_happens_an_exact_count_is_the_truth(seed: int, buffer: int):
     """Losses, restarts, duplicates, reconnections and late replays: `resident_blocks` is right or None."""

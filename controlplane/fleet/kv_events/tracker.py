@@ -239,8 +239,10 @@ class CacheTracker:
             seq, payload = self._held.popleft()
             if self._next is not None and seq < self._next:
                 continue
-            if self._next is not None:
+            if self._next is not None and seq > self._next:
+                # A clear among the held batches may have made the count exact: this hole ends that.
                 self._counts.lost_messages += seq - self._next
+                self._degrade()
             self._next = seq
             self._apply(seq, payload)
 
