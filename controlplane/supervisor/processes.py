@@ -8,7 +8,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,8 @@ from pathlib import Path
 from controlplane.config import BASE_DIR
 
 PR_SET_PDEATHSIG = 1
+OUTPUT_END_WITHIN_S = 1.0
+"""What a process wrote last is still in its pipe when it has ended."""
 LINE_BYTES_MAX = 8 * 1024
 """A longer line is shown in pieces."""
 
@@ -45,18 +47,40 @@ def die_with_parent(death_signal: int, parent_pid: int) -> None:
         os.kill(os.getpid(), death_signal)
 
 
-async def spawn(role: Role, *, cwd: Path = BASE_DIR) -> asyncio.subprocess.Process:
-    """Raises OSError when the program cannot be started. Call it on the main thread, whose end is the parent's."""
+async def spawn(role: Role, output: int, *, cwd: Path = BASE_DIR) -> asyncio.subprocess.Process:
+    """Starts the role writing to the file descriptor `output`. Raises OSError when the program cannot be started.
+
+    Call it on the main thread, whose end is the parent's. The pipe is the caller's, not asyncio's, since asyncio waits
+    for the end of its pipes before it tells of a process's end, and a grandchild may hold them open.
+    """
     return await asyncio.create_subprocess_exec(
         *role.argv,
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE if role.shows_stdout else asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.STDOUT if role.shows_stdout else asyncio.subprocess.PIPE,
+        stdout=output if role.shows_stdout else asyncio.subprocess.DEVNULL,
+        stderr=output,
         cwd=cwd,
         env={**os.environ, **role.env},
         start_new_session=True,  # a Ctrl-C in the terminal reaches the supervisor alone, which ends all in order
         preexec_fn=partial(die_with_parent, role.death_signal, os.getpid()),
     )
+
+
+@contextlib.asynccontextmanager
+async def output_shown(show: Callable[[str], None]) -> AsyncIterator[int]:
+    """The writing end of a pipe whose lines are handed to `show`; the last ones for OUTPUT_END_WITHIN_S after exit."""
+    reading, writing = os.pipe()
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", 0)
+    )
+    relay = asyncio.create_task(relay_lines(reader, show))
+    try:
+        yield writing
+    finally:
+        os.close(writing)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(relay, timeout=OUTPUT_END_WITHIN_S)
+        transport.close()
 
 
 async def relay_lines(output: asyncio.StreamReader, show: Callable[[str], None]) -> None:

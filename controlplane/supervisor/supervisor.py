@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 from functools import partial
 
-from controlplane.supervisor.processes import Role, kill_group, relay_lines, signal_role, spawn
+from controlplane.supervisor.processes import Role, kill_group, output_shown, signal_role, spawn
 from controlplane.supervisor.terminal import Terminal
 
 BACK_OFF_FIRST_S = 1.0
@@ -21,7 +21,6 @@ BACK_OFF_MAX_S = 30.0
 STEADY_AFTER_S = 60.0
 STOP_WITHIN_S = 7.0
 STOP_LAST_WITHIN_S = 3.0
-OUTPUT_END_WITHIN_S = 1.0
 
 
 @dataclass
@@ -103,25 +102,16 @@ class Supervisor:
 
     async def _run_once(self, entry: Running) -> int | None:
         """Exit status (negative: signal), or None when the program could not be started."""
-        try:
-            entry.process = process = await spawn(entry.role)
-        except OSError as error:
-            self._terminal.say(f"{entry.role.name} cannot be started: {error}")
-            return None
-        try:
-            # The output may outlive the process in a grandchild's hands: the process's end is what counts.
-            output = asyncio.create_task(self._show_output(entry, process))
-            status = await process.wait()
-        finally:
-            kill_group(process.pid)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(output, timeout=OUTPUT_END_WITHIN_S)
-        return status
-
-    async def _show_output(self, entry: Running, process: asyncio.subprocess.Process) -> None:
-        output = process.stdout or process.stderr
-        assert output is not None, "one of the two is a pipe"
-        await relay_lines(output, partial(self._terminal.line, entry.role.name))
+        async with output_shown(partial(self._terminal.line, entry.role.name)) as output:
+            try:
+                entry.process = process = await spawn(entry.role, output)
+            except OSError as error:
+                self._terminal.say(f"{entry.role.name} cannot be started: {error}")
+                return None
+            try:
+                return await process.wait()
+            finally:
+                kill_group(process.pid)
 
     async def _end(self, entries: list[Running], *, within_s: float) -> None:
         for entry in entries:
