@@ -1,22 +1,23 @@
 """Approximate prefix index: which worker was sent which prefix, from routing history.
 
-    tenant shard   young  { block hash → mask }   touched since the last rotation
-                   old    { block hash → mask }   touched in the rotation before
-                   leaves { block hash → tokens } of answered requests that ended there, in two generations too
-    mask           two bits a worker: history (was sent there) and belief (is thought to be cached there)
+    tenant shard   blocks  [ { block hash → mask }, … ]    generations by last touch, youngest first
+                   leaves  [ { block hash → tokens }, … ]  of answered requests that ended there, likewise
+    mask           bits of `beliefs.py`: a worker's history, and the epoch of its belief
 
 Invariants, kept by `insert`:
 - A chain is always touched from its head to its tail, so a block's parent is never in an older generation than the
-  block: dropping `old` cuts tails and leaves heads (C17), and a worker's blocks form prefixes.
-- Hence masks along a chain only lose bits, and match lengths are found by bisection.
+  block, nor in an older epoch of a worker: dropping the oldest cuts tails and leaves heads (C17), and a worker's
+  blocks form prefixes. A block that is in no generation has no descendants in any.
+- Hence match lengths are found by bisection, and an insert looks each generation up about once for a whole chain.
 - Inserting twice changes nothing (C13).
 
-Belief may be wiped (restart, cleared cache); history may not, because the isolation bound (S8) rests on it: a wiped
-worker gets another belief bit and the old one is ignored until a sweep has freed it.
+Generations are small (GENERATION_BLOCKS_MAX), because a growing dict is copied whole: a dict of 700,000 blocks stops the
+router for 70 ms when it grows, one of 32,768 for about 1 ms. Dropped generations are freed, and retired bits swept, in
+portions of that size or less.
 
-Costs: `matches` O(d · log n) for n blocks and d distinct match lengths; `insert` O(n); eviction O(1) a block,
-amortised; `wipe` O(1), with a sweep over all blocks at every DEAD_BITS_MAX-th. Memory: BYTES_PER_ENTRY a block, and a
-leaf a distinct prompt; dicts are freed in portions, so that no request pays for a whole generation.
+Costs for n blocks, d distinct match lengths, g generations (at most about 45): `matches` O(d · log n · g) and usually
+O(d · log n), since what is used is young; `insert` O(n + g); `wipe` O(1). Memory: BYTES_PER_ENTRY a block, and a leaf a
+distinct prompt; a chain's blocks share their mask.
 """
 
 from __future__ import annotations
@@ -24,96 +25,88 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from router.contract.ids import TenantId, WorkerId
+from router.core.beliefs import Beliefs, Holder
 
 BYTES_PER_ENTRY = 128
 """Of a block or a leaf. Measured on CPython 3.13: a 128-bit int (48), its dict slot at mean fill (56), its mask."""
 
-DEAD_BITS_MAX = 64
-"""Retired bits kept before a sweep over the whole index frees them: bounds the width of masks."""
+GENERATION_BLOCKS_MAX = 32_768
+GENERATIONS_MIN = 8
+"""A small index still forgets in eighths of a tenant's share."""
 
 DEPTHS_MAX = 16
 """Distinct match lengths told apart, deepest first; workers with shorter ones count as not matching."""
 
 
 @dataclass(slots=True)
-class _Bits:
-    """One worker's two bits, as masks."""
-
-    history: int
-    belief: int
-
-
-@dataclass(slots=True)
 class _Shard:
-    young: dict[int, int] = field(default_factory=dict)
-    old: dict[int, int] = field(default_factory=dict)
-    young_leaves: dict[int, int] = field(default_factory=dict)
-    old_leaves: dict[int, int] = field(default_factory=dict)
+    blocks: list[dict[int, int]] = field(default_factory=lambda: [{}])
+    leaves: list[dict[int, int]] = field(default_factory=lambda: [{}])
+    entries: int = 0
     evicted_at: float | None = None
-
-    @property
-    def entries(self) -> int:
-        return self.young_entries + len(self.old) + len(self.old_leaves)
-
-    @property
-    def young_entries(self) -> int:
-        return len(self.young) + len(self.young_leaves)
 
 
 class PrefixIndex:
     def __init__(self, *, bytes_max: int, tenant_share_max: float) -> None:
-        # A third each for young, old and the dropped generation that is being freed.
-        self._live_max = max(2, bytes_max * 2 // 3 // BYTES_PER_ENTRY)
-        self._young_max = max(1, int(self._live_max * tenant_share_max / 2))
+        total = max(2, bytes_max // BYTES_PER_ENTRY)
+        self._generation_max = max(1, min(GENERATION_BLOCKS_MAX, int(total * tenant_share_max) // GENERATIONS_MIN))
+        # One generation may be over its size by a chain, and up to two wait to be freed.
+        self._live_max = max(1, total - 3 * self._generation_max)
+        self._tenant_max = max(1, int(self._live_max * tenant_share_max))
+        self._beliefs = Beliefs()
         self._shards: dict[TenantId, _Shard] = {}
-        self._dropped: list[dict[int, int]] = []
         self._live = 0
-        self._bits: dict[WorkerId, _Bits] = {}
-        self._workers_of_bit: dict[int, WorkerId] = {}
-        self._dead_bits: list[int] = []
-        self._free_bits: list[int] = []
-        self._next_bit = 0
-        self._believed = 0
+        self._dropped: list[dict[int, int]] = []
+        self._dropped_leaves: list[dict[int, int]] = []
+        self._sweep: list[dict[int, int]] = []
+        self._sweeping: list[int] = []
 
     @property
     def blocks(self) -> int:
         """Blocks that can be matched."""
-        return sum(len(shard.young) + len(shard.old) for shard in self._shards.values())
+        return sum(len(generation) for shard in self._shards.values() for generation in shard.blocks)
 
     @property
     def size_bytes(self) -> int:
         """Memory in use, dropped generations that are not freed yet included."""
-        return (self._live + sum(map(len, self._dropped))) * BYTES_PER_ENTRY
+        waiting = sum(map(len, self._dropped)) + sum(map(len, self._dropped_leaves))
+        return (self._live + waiting) * BYTES_PER_ENTRY
 
     def add_worker(self, worker: WorkerId) -> None:
         """Make room for a worker; a known one keeps its entries."""
-        if worker not in self._bits:
-            self._bits[worker] = _Bits(self._take_bit(), self._take_bit())
-            self._believe(worker)
+        self._beliefs.add(worker)
 
     def remove_worker(self, worker: WorkerId) -> None:
-        bits = self._bits.pop(worker, None)
-        if bits is not None:
-            self._disbelieve(bits)
-            self._retire(bits.history, bits.belief)
+        self._beliefs.remove(worker)
 
     def wipe(self, worker: WorkerId) -> None:
         """Forget what the worker is thought to hold (it restarted or cleared its cache); its history stays."""
-        bits = self._bits.get(worker)
-        if bits is None:
-            return
-        self._disbelieve(bits)
-        dead = bits.belief
-        bits.belief = self._take_bit()
-        self._believe(worker)
-        self._retire(dead)
+        self._beliefs.wipe(worker)
+
+    def set_capacity(self, worker: WorkerId, blocks: float) -> None:
+        """The most blocks the worker has room for; infinite while unknown."""
+        holder = self._beliefs.get(worker)
+        if holder is not None:
+            holder.capacity_blocks = max(1.0, blocks)
+
+    def holder(self, worker: WorkerId) -> Holder | None:
+        """What is believed of one worker's cache, to be read only."""
+        return self._beliefs.get(worker)
+
+    def occupy(self, worker: WorkerId, blocks: float, *, now: float) -> None:
+        """The worker wrote this much that no prompt shows (replies): it takes room of what is believed."""
+        holder = self._beliefs.get(worker)
+        if holder is not None and blocks > 0:
+            holder.current.blocks += blocks
+            self._beliefs.settle(holder, now=now)
 
     def keep_tenants(self, tenants: set[TenantId]) -> None:
         """Drop the shards of tenants that are gone."""
         for tenant in [tenant for tenant in self._shards if tenant not in tenants]:
             shard = self._shards.pop(tenant)
             self._live -= shard.entries
-            self._dropped += [shard.young, shard.old, shard.young_leaves, shard.old_leaves]
+            self._dropped += shard.blocks
+            self._dropped_leaves += shard.leaves
 
     def matches(self, tenant: TenantId, hashes: list[int]) -> list[tuple[WorkerId, int]]:
         """(worker, matched blocks > 0) for each worker thought to hold a prefix of the chain, deepest first."""
@@ -121,140 +114,192 @@ class PrefixIndex:
         shard = self._shards.get(tenant)
         if shard is None or not hashes:
             return found
-        seen = 0
-        depth = _depth(shard, hashes, self._believed, len(hashes))
+        wanted = self._beliefs.believed
+        depth = _depth(shard, hashes, wanted, len(hashes))
         for _ in range(DEPTHS_MAX):
             if depth == 0:
                 break
-            mask = _mask(shard, hashes[depth - 1]) & self._believed
-            fresh = mask & ~seen
-            seen |= mask
-            while fresh:
-                bit = fresh & -fresh
-                fresh ^= bit
-                found.append((self._workers_of_bit[bit], depth))
-            depth = _depth(shard, hashes, self._believed & ~seen, depth - 1)
+            for holder in self._beliefs.holders_of(_mask(shard, hashes[depth - 1]) & wanted):
+                wanted &= ~holder.own
+                found.append((holder.worker, depth))
+            depth = _depth(shard, hashes, wanted, depth - 1)
         return found
 
     def history_depth(self, tenant: TenantId, hashes: list[int], worker: WorkerId) -> int:
         """Leading blocks of the chain that were ever sent to the worker: whole history as far as it is kept."""
-        shard, bits = self._shards.get(tenant), self._bits.get(worker)
-        if shard is None or bits is None:
+        shard, holder = self._shards.get(tenant), self._beliefs.get(worker)
+        if shard is None or holder is None:
             return 0
-        return _depth(shard, hashes, bits.history, len(hashes))
+        return _depth(shard, hashes, holder.history, len(hashes))
 
     def insert(self, tenant: TenantId, hashes: list[int], worker: WorkerId, *, now: float) -> None:
         """The worker is sent this chain. Unknown workers are ignored."""
-        bits = self._bits.get(worker)
-        if bits is None or not hashes:
+        holder = self._beliefs.get(worker)
+        if holder is None or not hashes:
             return
         shard = self._shards.get(tenant)
         if shard is None:
             shard = self._shards[tenant] = _Shard()
-        both = bits.history | bits.belief
-        before = shard.entries
-        young, old = shard.young, shard.old
-        for block in hashes:
-            mask = young.get(block)
-            if mask is None:
-                mask = old.pop(block, 0)
-                young[block] = mask | both if mask else both
-            elif mask & both != both:
-                young[block] = mask | both
-        self._live += shard.entries - before
+        known = self._touch(shard, hashes, holder)
+        if known < len(hashes):
+            grown = dict.fromkeys(hashes[known:], holder.history | holder.current.bit)
+            shard.blocks[0].update(grown)
+            shard.entries += len(grown)
+            self._live += len(grown)
+            holder.current.blocks += len(grown)
+        self._beliefs.settle(holder, now=now)
         self._make_room(shard, now)
         self._free_dropped(2 * len(hashes) + 8)
+        self._sweep_some()
 
     def disbelieve(self, tenant: TenantId, hashes: list[int], worker: WorkerId, *, from_block: int) -> None:
         """The worker does not hold the chain's blocks from `from_block` on; that they were sent stays known."""
-        shard, bits = self._shards.get(tenant), self._bits.get(worker)
-        if shard is None or bits is None:
+        shard, holder = self._shards.get(tenant), self._beliefs.get(worker)
+        if shard is None or holder is None:
             return
         for block in hashes[from_block:]:
-            for generation in (shard.young, shard.old):
+            for generation in shard.blocks:
                 mask = generation.get(block)
-                if mask is not None and mask & bits.belief:
-                    generation[block] = mask & ~bits.belief
+                if mask is None:
+                    continue
+                if mask & holder.own:
+                    self._beliefs.lost(mask & holder.own, 1)
+                    generation[block] = mask & ~holder.own
+                break
 
     def note_leaf(self, tenant: TenantId, block: int, tokens: int) -> None:
         """An answered request ended in `block` with `tokens` of prompt and completion; the largest is kept."""
         shard = self._shards.get(tenant)
-        if shard is not None:
-            leaves = shard.young_leaves if block in shard.young else shard.old_leaves
-            if leaves is shard.young_leaves or block in shard.old:
-                self._live += block not in leaves
+        if shard is None:
+            return
+        for generation, leaves in zip(shard.blocks, shard.leaves, strict=True):
+            if block in generation:
+                if block not in leaves:
+                    shard.entries += 1
+                    self._live += 1
                 leaves[block] = max(tokens, self.leaf_tokens(tenant, block))
+                return
 
     def leaf_tokens(self, tenant: TenantId, block: int) -> int:
         """The most tokens of a request that ended in `block`, 0 when none did."""
         shard = self._shards.get(tenant)
-        if shard is None:
-            return 0
-        return max(shard.young_leaves.get(block, 0), shard.old_leaves.get(block, 0))
+        return 0 if shard is None else max(leaves.get(block, 0) for leaves in shard.leaves)
 
     def evicted_at(self, tenant: TenantId) -> float | None:
         """When history of the tenant was last dropped for want of room, None if never."""
         shard = self._shards.get(tenant)
         return None if shard is None else shard.evicted_at
 
+    def _touch(self, shard: _Shard, hashes: list[int], holder: Holder) -> int:
+        """Bring the chain's known blocks into the youngest generation and the worker's current epoch; their count."""
+        young, generations = shard.blocks[0], shard.blocks
+        cleared = self._beliefs.alive & ~holder.own
+        both = holder.history | holder.current.bit
+        at, last, fresh, same = 1, None, 0, 0
+        for number, block in enumerate(hashes):
+            mask = young.get(block)
+            if mask is None:
+                while at < len(generations) and (mask := generations[at].pop(block, None)) is None:
+                    at += 1
+                if mask is None:
+                    self._count_touched(holder, last, same)
+                    return number
+                young[block] = mask
+            if mask is not last:
+                self._count_touched(holder, last, same)
+                last, fresh, same = mask, mask & cleared | both, 0
+                changed = fresh != mask
+            same += 1
+            if changed:
+                young[block] = fresh
+        self._count_touched(holder, last, same)
+        return len(hashes)
+
+    def _count_touched(self, holder: Holder, mask: int | None, blocks: int) -> None:
+        """`blocks` of this former mask moved into the worker's current epoch."""
+        current = holder.current
+        if mask is None or mask & current.bit:
+            return
+        current.blocks += blocks
+        if mask & holder.own:
+            for epoch in holder.epochs:
+                if mask & epoch.bit:
+                    epoch.blocks = max(0.0, epoch.blocks - blocks)
+                    epoch.reused += blocks if epoch is holder.epochs[0] else 0
+        if mask & self._beliefs.believed & ~holder.own:
+            current.replicas += blocks
+
     def _make_room(self, shard: _Shard, now: float) -> None:
-        """Rotate the tenant that is over its share, then the largest ones while the whole is over the limit (S23)."""
-        if shard.young_entries > self._young_max:
-            self._rotate(shard, now)
+        """Drop the oldest of the tenant that is over its share, then of the largest ones, to the limit (S23)."""
+        if len(shard.blocks[0]) + len(shard.leaves[0]) > self._generation_max:
+            shard.blocks.insert(0, {})
+            shard.leaves.insert(0, {})
+        while shard.entries > self._tenant_max:
+            self._drop_oldest(shard, now)
         while self._live > self._live_max:
-            self._rotate(max(self._shards.values(), key=lambda each: each.entries), now)
+            self._drop_oldest(max(self._shards.values(), key=lambda each: each.entries), now)
 
-    def _rotate(self, shard: _Shard, now: float) -> None:
-        if shard.old or shard.old_leaves:
+    def _drop_oldest(self, shard: _Shard, now: float) -> None:
+        blocks, leaves = shard.blocks.pop(), shard.leaves.pop()
+        if not shard.blocks:
+            shard.blocks.append({})
+            shard.leaves.append({})
+        count = len(blocks) + len(leaves)
+        shard.entries -= count
+        self._live -= count
+        if count:
             shard.evicted_at = now
-            self._live -= len(shard.old) + len(shard.old_leaves)
-            self._dropped += [shard.old_leaves, shard.old]
-        shard.old, shard.young = shard.young, {}
-        shard.old_leaves, shard.young_leaves = shard.young_leaves, {}
+        self._dropped.append(blocks)
+        self._dropped_leaves.append(leaves)
 
-    def _free_dropped(self, blocks: int) -> None:
-        """Free a dropped generation in small portions: at once would stop the router for tens of milliseconds."""
-        for _ in range(blocks):
-            while self._dropped and not self._dropped[-1]:
+    def _free_dropped(self, entries: int) -> None:
+        """Free dropped generations in small portions: at once would stop the router for milliseconds."""
+        last, same = 0, 0
+        while entries > 0 and self._dropped:
+            generation = self._dropped[-1]
+            if not generation:
                 self._dropped.pop()
-            if not self._dropped:
-                return
-            self._dropped[-1].popitem()
+                continue
+            _, mask = generation.popitem()
+            entries -= 1
+            if mask is not last:
+                self._beliefs.lost(last, same)
+                last, same = mask, 0
+            same += 1
+        self._beliefs.lost(last, same)
+        while entries > 0 and self._dropped_leaves:
+            if self._dropped_leaves[-1]:
+                self._dropped_leaves[-1].popitem()
+                entries -= 1
+            else:
+                self._dropped_leaves.pop()
 
-    def _believe(self, worker: WorkerId) -> None:
-        bit = self._bits[worker].belief
-        self._workers_of_bit[bit] = worker
-        self._believed |= bit
+    def _sweep_some(self) -> None:
+        """Clean one generation of retired bits. Touched masks are clean already, so each needs it once."""
+        if self._sweep:
+            _clean(self._sweep.pop(), self._beliefs.alive)
+            if not self._sweep:
+                self._beliefs.free(self._sweeping)
+                self._sweeping = []
+        elif self._beliefs.sweep_due:
+            self._sweeping = self._beliefs.take_dead()
+            self._sweep = [generation for shard in self._shards.values() for generation in shard.blocks]
+            self._sweep += self._dropped
 
-    def _disbelieve(self, bits: _Bits) -> None:
-        del self._workers_of_bit[bits.belief]
-        self._believed &= ~bits.belief
 
-    def _take_bit(self) -> int:
-        if self._free_bits:
-            return self._free_bits.pop()
-        self._next_bit += 1
-        return 1 << (self._next_bit - 1)
-
-    def _retire(self, *bits: int) -> None:
-        self._dead_bits += bits
-        if len(self._dead_bits) >= DEAD_BITS_MAX:
-            self._sweep()
-
-    def _sweep(self) -> None:
-        alive = ~sum(self._dead_bits)
-        for shard in self._shards.values():
-            for generation in (shard.young, shard.old):
-                for block, mask in generation.items():
-                    if mask & alive != mask:
-                        generation[block] = mask & alive
-        self._free_bits += self._dead_bits
-        self._dead_bits = []
+def _clean(generation: dict[int, int], alive: int) -> None:
+    cleaned: dict[int, int] = {}
+    for block, mask in generation.items():
+        if mask & ~alive:
+            generation[block] = cleaned.setdefault(mask, mask & alive)
 
 
 def _mask(shard: _Shard, block: int) -> int:
-    mask = shard.young.get(block)
-    return shard.old.get(block, 0) if mask is None else mask
+    for generation in shard.blocks:
+        mask = generation.get(block)
+        if mask is not None:
+            return mask
+    return 0
 
 
 def _depth(shard: _Shard, hashes: list[int], wanted: int, high: int) -> int:

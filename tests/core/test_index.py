@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.contract.ids import TenantId, WorkerId
-from router.core.index import BYTES_PER_ENTRY, DEAD_BITS_MAX, PrefixIndex
+from router.core.beliefs import DEAD_BITS_MAX, EPOCHS
+from router.core.index import BYTES_PER_ENTRY, PrefixIndex
 
 ALICE, CHARLIE = TenantId("alice"), TenantId("charlie")
 W = [WorkerId(f"p/w{number}") for number in range(5)]
@@ -89,7 +90,7 @@ def test_bits_of_wiped_workers_are_used_again() -> None:
         index.insert(ALICE, trunk, W[0], now=round_)
         index.wipe(W[0])
         assert index.matches(ALICE, trunk) == []
-    assert index._next_bit <= 2 * len(W) + DEAD_BITS_MAX + 2
+    assert index._beliefs.width <= 2 * (2 * len(W) + DEAD_BITS_MAX) + 2
     index.insert(ALICE, trunk, W[1], now=0)
     assert index.matches(ALICE, trunk) == [(W[1], 30)]
 

@@ -1,0 +1,195 @@
+"""Who is believed to hold what, as bits of the index's masks, never more than a worker's cache has room for.
+
+    worker   history bit                    was ever sent the block (isolation rests on it; survives a wipe)
+             epochs  oldest … current       one bit each: the block was last touched in that epoch
+
+A touch moves a block's bit to the worker's current epoch. When an epoch has taken 1/EPOCHS of the worker's capacity
+the next one begins; when all epochs together exceed the capacity the oldest bit is retired, which forgets its blocks
+at once: the least recently touched belief goes first, as in the worker's own cache. A worker of unknown capacity has
+one endless epoch. What is measured on the way: how much of the oldest epoch is still reused before it goes (the
+expected reuse of what a new prefix would evict), and how much of it others hold too.
+
+A retired bit is used again after `index.py` has swept it from every mask. All methods are O(EPOCHS).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from router.contract.ids import WorkerId
+
+EPOCHS = 4
+"""Belief is forgotten in quarters of a cache: a worker is believed to hold 75 … 100 % of what it has room for."""
+
+DEAD_BITS_MAX = 64
+"""Retired bits kept before a sweep frees them, or as many as are alive: bounds the width of masks."""
+
+REUSE_WEIGHT = 0.2
+"""Weight of one retired epoch in a worker's measured reuse: five epochs are a cache turned over."""
+REUSE_DEFAULT = 0.5
+"""Expected reuse of the oldest blocks before the first epoch was retired."""
+
+
+@dataclass(slots=True, eq=False)
+class Epoch:
+    holder: Holder
+    position: int
+    bit: int
+    blocks: float = 0.0
+    """Blocks whose last touch was in this epoch, and what else it wrote (replies), in blocks."""
+    replicas: int = 0
+    """Of these, blocks that another worker held at that time."""
+    reused: int = 0
+    """Blocks that were touched again while this was the oldest epoch."""
+    closed_at: float = math.inf
+
+
+@dataclass(slots=True, eq=False)
+class Holder:
+    """One worker's bits."""
+
+    worker: WorkerId
+    history: int
+    capacity_blocks: float = math.inf
+    epochs: list[Epoch] = field(default_factory=list)
+    """Oldest first; the last is the current one."""
+    own: int = 0
+    """All belief bits of the worker, as one mask."""
+    reuse: float = REUSE_DEFAULT
+    """Share of its oldest blocks that are touched again before they go, 0…1."""
+
+    @property
+    def current(self) -> Epoch:
+        return self.epochs[-1]
+
+    @property
+    def resident_blocks(self) -> float:
+        return sum(epoch.blocks for epoch in self.epochs)
+
+
+class Beliefs:
+    def __init__(self) -> None:
+        self.believed = 0
+        """Every worker's belief bits."""
+        self.alive = 0
+        """Belief and history bits in use: a mask is cleaned with it when it is touched."""
+        self._holders: dict[WorkerId, Holder] = {}
+        self._epochs: list[Epoch | None] = []
+        """By bit position."""
+        self._dead: list[int] = []
+        self._free: list[int] = []
+
+    @property
+    def width(self) -> int:
+        """Bits of the widest mask."""
+        return len(self._epochs)
+
+    @property
+    def sweep_due(self) -> bool:
+        return len(self._dead) >= max(DEAD_BITS_MAX, self.alive.bit_count())
+
+    def get(self, worker: WorkerId) -> Holder | None:
+        return self._holders.get(worker)
+
+    def add(self, worker: WorkerId) -> None:
+        """Make room for a worker; a known one keeps its bits."""
+        if worker not in self._holders:
+            position = self._take()
+            self.alive |= 1 << position
+            holder = self._holders[worker] = Holder(worker, 1 << position)
+            self._open(holder)
+
+    def remove(self, worker: WorkerId) -> None:
+        holder = self._holders.pop(worker, None)
+        if holder is None:
+            return
+        while holder.epochs:
+            self._close_oldest(holder)
+        self._retire(holder.history)
+
+    def wipe(self, worker: WorkerId) -> None:
+        """Forget what the worker is thought to hold; that it was sent stays known."""
+        holder = self._holders.get(worker)
+        if holder is None:
+            return
+        while holder.epochs:
+            self._close_oldest(holder)
+        self._open(holder)
+
+    def settle(self, holder: Holder, *, now: float) -> None:
+        """Begin the next epoch when the current one is full, and forget the oldest while there are too many blocks."""
+        current = holder.epochs[-1]
+        if current.blocks * EPOCHS < holder.capacity_blocks:
+            return
+        current.closed_at = now
+        self._open(holder)
+        while len(holder.epochs) > 1 and holder.resident_blocks > holder.capacity_blocks:
+            oldest = holder.epochs[0]
+            seen = oldest.reused + oldest.blocks
+            if seen > 0:
+                holder.reuse += REUSE_WEIGHT * (oldest.reused / seen - holder.reuse)
+            self._close_oldest(holder)
+
+    def holders_of(self, mask: int) -> Iterator[Holder]:
+        """The workers believed to hold a block with this mask. O(width / 64 + holders)."""
+        for position in _positions(mask & self.believed):
+            epoch = self._epochs[position]
+            if epoch is not None:
+                yield epoch.holder
+
+    def lost(self, mask: int, blocks: int) -> None:
+        """`blocks` entries with this mask left the index: nobody is believed to hold them any more."""
+        for position in _positions(mask & self.believed):
+            epoch = self._epochs[position]
+            if epoch is not None:
+                epoch.blocks = max(0.0, epoch.blocks - blocks)
+
+    def take_dead(self) -> list[int]:
+        """Positions to sweep from every mask before `free` may be called with them."""
+        dead, self._dead = self._dead, []
+        return dead
+
+    def free(self, positions: list[int]) -> None:
+        self._free += positions
+
+    def _open(self, holder: Holder) -> None:
+        position = self._take()
+        epoch = self._epochs[position] = Epoch(holder, position, 1 << position)
+        holder.epochs.append(epoch)
+        holder.own |= epoch.bit
+        self.believed |= epoch.bit
+        self.alive |= epoch.bit
+
+    def _close_oldest(self, holder: Holder) -> None:
+        epoch = holder.epochs.pop(0)
+        holder.own &= ~epoch.bit
+        self.believed &= ~epoch.bit
+        self._retire(epoch.bit)
+
+    def _take(self) -> int:
+        if self._free:
+            return self._free.pop()
+        self._epochs.append(None)
+        return len(self._epochs) - 1
+
+    def _retire(self, bit: int) -> None:
+        position = bit.bit_length() - 1
+        self.alive &= ~bit
+        self._epochs[position] = None
+        self._dead.append(position)
+
+
+def _positions(mask: int) -> Iterator[int]:
+    """Positions of the set bits, lowest first. Text search: big-integer arithmetic on each bit costs five times more."""
+    if not mask:
+        return
+    if mask & (mask - 1) == 0:
+        yield mask.bit_length() - 1
+        return
+    digits = bin(mask)[:1:-1]
+    at = digits.find("1")
+    while at >= 0:
+        yield at
+        at = digits.find("1", at + 1)
