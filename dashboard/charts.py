@@ -33,6 +33,8 @@ _SOURCES = {
     "local_cache_hit": ("Local hit", HIT, ""),
     "external_kv_transfer": ("Remote hit", SKY, "."),
 }
+BUCKETS_SHOWN_MIN = 12
+"""However little there is, the axis spans as many buckets: two minutes of the default range."""
 _OTHER_SOURCES = (PINK, GREEN, AMBER)
 _MINUTE_MS, _HALF_DAY_MS = 60_000, 43_200_000
 _TICKS = [
@@ -59,6 +61,18 @@ def _open(series: Series, at: datetime) -> bool:
 
 def per_second(series: Series, values: Values) -> Values:
     return [None if value is None else value / series.step_s for value in closed(series, values)]
+
+
+def begin_with_data(figure: Figure, known: Sequence[Values]) -> Figure:
+    """The figure with its time axis cut to where the first value is, when most of the range lies before it.
+
+    A fleet that was started a minute ago would else be a sliver at the right edge.
+    """
+    x = next((trace["x"] for trace in figure["data"] if len(trace["x"]) == len(known[0])), None) if known else None
+    first = next((at for at, column in enumerate(zip(*known, strict=True)) if any(v is not None for v in column)), 0)
+    if x and first > len(x) / 2:
+        figure["layout"]["xaxis"]["range"] = [x[max(0, min(first - 1, len(x) - BUCKETS_SHOWN_MIN))], x[-1]]
+    return figure
 
 
 def sources_figure(sources: SourceSeries, hits: HitTokensSeries, zone: ZoneInfo) -> Figure:

@@ -44,7 +44,7 @@ SEND_TIMEOUT_S = 5.0
 CLOSE_SIGNED_OUT, CLOSE_BAD_MESSAGE, CLOSE_TOO_MANY, CLOSE_TOO_LARGE, CLOSE_TOO_SLOW = 4401, 4400, 1008, 1009, 4408
 
 
-class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels ships no types
+class LiveConsumer(AsyncWebsocketConsumer):
     """One open dashboard. State is its own; renderings are shared by `fragments`."""
 
     groups = [DASHBOARD_GROUP]

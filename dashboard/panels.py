@@ -41,7 +41,7 @@ def _tiles(data: PageData) -> Context:
 
 
 def _sources(data: PageData) -> Context:
-    known = [*data.sources.by_source.values(), data.hits.predicted_hit_tokens]
+    known = list(data.sources.by_source.values())
     return _chart(
         charts.sources_figure(data.sources, data.hits, data.state.zone),
         known,
@@ -254,6 +254,8 @@ CHARTS = ("sources", "hits", "ttft", "heat", "churn")
 def _chart(figure: charts.Figure, known: list[Values], missing: str, next_step: str) -> Context:
     """Context of a chart: the figure, or what is missing and the next step when no bucket holds anything."""
     empty = not any(value is not None for values in known for value in values)
+    if not empty:
+        figure = charts.begin_with_data(figure, known)
     return {
         "figure": "" if empty else json.dumps(figure, separators=(",", ":"), allow_nan=False),
         "missing": missing,

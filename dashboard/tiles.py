@@ -248,6 +248,8 @@ def spark(values: Values, *, top: float | None = None) -> list[str]:
     known = [value for value in values if value is not None]
     if len(known) < 2:
         return []
+    first = next(index for index, value in enumerate(values) if value is not None)
+    values = values[first:] if first > len(values) / 2 else values
     high = top or max(known) or 1.0
     step = SPARK_WIDTH / max(1, len(values) - 1)
     runs: list[list[str]] = [[]]

@@ -72,3 +72,12 @@ def test_it_tells_series_apart_without_colour() -> None:
     lines = [trace for trace in charts.ttft_figure(series, PageState().zone)["data"] if trace["mode"] != "none"]
     looks = {(trace["line"]["dash"], trace.get("marker", {}).get("symbol"), trace["line"]["color"]) for trace in lines}
     assert len(looks) == len(lines)
+
+
+def test_it_begins_the_axis_where_the_data_begins_when_most_of_the_range_is_empty() -> None:
+    x = [f"2026-03-04 12:{minute:02}:00" for minute in range(60)]
+    values = [None] * 50 + [1.0] * 10
+    figure = charts.begin_with_data({"data": [{"x": x}], "layout": {"xaxis": {}}}, [values])
+    assert figure["layout"]["xaxis"]["range"] == ["2026-03-04 12:48:00", "2026-03-04 12:59:00"]
+    whole = charts.begin_with_data({"data": [{"x": x}], "layout": {"xaxis": {}}}, [[None] * 20 + [1.0] * 40])
+    assert "range" not in whole["layout"]["xaxis"]
