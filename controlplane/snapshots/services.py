@@ -48,9 +48,13 @@ def publish_after_commit() -> None:
         log.warning("publication after a commit failed; the next tick or poll makes up for it", exc_info=True)
 
 
-def publish_pending() -> PublishedSnapshot | None:
-    """Publish what is due and return the current snapshot; None while nothing was ever changed."""
-    return _publish(even_if_covered=False) if publication_due() else current()
+def publish_pending() -> PublishedSnapshot:
+    """Publish what is due and return the current snapshot.
+
+    The first is due at once, however empty: routers are ready, and refuse unknown keys, from then on.
+    """
+    last = current()
+    return _publish(even_if_covered=False) if last is None or publication_due() else last
 
 
 def reconcile() -> PublishedSnapshot:

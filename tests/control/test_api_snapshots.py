@@ -41,8 +41,12 @@ def test_an_up_to_date_router_gets_204_and_is_noted(router_client, support) -> N
     assert RouterStatus.objects.get().snapshot_version == 1
 
 
-def test_nothing_published_is_204(router_client, db) -> None:
-    assert _poll(router_client, 0).status_code == 204
+def test_the_first_poll_of_an_empty_installation_brings_the_first_snapshot(router_client, db) -> None:
+    answer = _poll(router_client, 0)
+    assert answer.status_code == 200
+    document, snapshot = open_document(answer.content, django_settings.FLEET_KEY)
+    assert (document.version, snapshot.keys) == (1, {})
+    assert _poll(router_client, 1).status_code == 204
 
 
 def test_a_poll_publishes_what_is_due(router_client, support, pool) -> None:

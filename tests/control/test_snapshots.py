@@ -31,8 +31,10 @@ def _opened():
     return open_document(current().document.encode(), django_settings.FLEET_KEY)
 
 
-def test_nothing_is_published_before_the_first_change(db) -> None:
-    assert publish_pending() is None
+def test_the_first_snapshot_is_published_however_empty(db) -> None:
+    assert publish_pending().version == 1
+    assert _opened()[1].keys == {}
+    assert publish_pending().version == 1
 
 
 def test_it_holds_what_a_router_needs(support, pool) -> None:
