@@ -55,9 +55,11 @@ def workers() -> tuple[str, ...]:
 def stack(workers: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     run_dir: Path = tmp_path_factory.mktemp("vllm-run")
     stack = Stack(run_dir)
-    stack.start()
-    yield stack
-    stack.stop()
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.stop()
 
 
 @pytest.fixture(scope="session")
