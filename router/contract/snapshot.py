@@ -41,6 +41,10 @@ class Watermark(msgspec.Struct, frozen=True):
 
 class TenantGrant(msgspec.Struct, frozen=True):
     status: Status = "active"
+    prefill_tokens_per_s: float | None = None
+    """Fair share (S11): uncached prompt tokens a second the tenant may cause on each router; None = no limit."""
+    prefill_burst_tokens: int | None = None
+    """Uncached prompt tokens it may save up; None = ten seconds of its rate."""
 
 
 class KeyGrant(msgspec.Struct, frozen=True):
@@ -71,6 +75,10 @@ class NamespacePolicy(msgspec.Struct, frozen=True):
     """Overrides the pool's, else None."""
     templates: tuple[str, ...] = ()
     """`slug@version` of the tenant's published prompt templates a request may name."""
+    shed_over_slo: bool = False
+    """Refuse (429 + Retry-After) what the best worker is predicted to answer well after `ttft_slo_ms`."""
+    priority: int = 0
+    """−4 … 4 (S4.2): each step up weighs waiting by √2 more against what the cache saves, each step down less."""
 
 
 class PoolPolicy(msgspec.Struct, frozen=True):
@@ -85,6 +93,12 @@ class PoolPolicy(msgspec.Struct, frozen=True):
     """Requests under way on the preferred worker above which load alone may move a request (S2.3)."""
     prefill_tokens_per_s: float | None = None
     """Starting estimate of a worker's prefill rate; learnt online afterwards."""
+    kv_bytes_per_token: int | None = None
+    """Bytes of one token's KV; None = the pool has no connector, only a worker's own device cache counts."""
+    transfer_gib_per_s: float | None = None
+    """Effective bandwidth of a pull from the shared tier; None = nothing is pulled from there."""
+    transfer_setup_ms: float = 0.0
+    """Fixed cost of one pull."""
 
 
 class WorkerEntry(msgspec.Struct, frozen=True):

@@ -133,6 +133,13 @@ class Candidate(msgspec.Struct, omit_defaults=True):
     net_ms: float = 0.0
     outstanding: int = 0
     excluded: str = ""
+    transfer_ms: float = 0.0
+    """Loading what a host or shared tier holds."""
+    priority_ms: float = 0.0
+    """What the namespace's priority adds to the queue (or, when low, takes off)."""
+    replica_ms: float = 0.0
+    """Credit for filling another home of a hot prefix: net = saved − queue − pressure − imbalance − transfer − priority
+    + replica."""
 
 
 class PrefixHeat(msgspec.Struct, omit_defaults=True):

@@ -31,6 +31,10 @@ REUSE_WEIGHT = 0.2
 REUSE_DEFAULT = 0.5
 """Expected reuse of the oldest blocks before the first epoch was retired."""
 
+IDLE_S = 300.0
+"""Idle time after which reuse is half as likely: people return to a conversation within minutes or hardly at all, and
+gaps between uses of a prefix are spread about as 1 / time."""
+
 
 @dataclass(slots=True, eq=False)
 class Epoch:
@@ -59,6 +63,8 @@ class Holder:
     """All belief bits of the worker, as one mask."""
     reuse: float = REUSE_DEFAULT
     """Share of its oldest blocks that are touched again before they go, 0…1."""
+    turned_over: bool = False
+    """Whether an epoch was ever retired for want of room: from then on the cache itself is full."""
 
     @property
     def current(self) -> Epoch:
@@ -67,6 +73,18 @@ class Holder:
     @property
     def resident_blocks(self) -> float:
         return sum(epoch.blocks for epoch in self.epochs)
+
+    @property
+    def free_blocks(self) -> float:
+        """Room that holds nothing; infinite while the capacity is unknown."""
+        return 0.0 if self.turned_over else max(0.0, self.capacity_blocks - self.resident_blocks)
+
+    def tail_reuse(self, now: float) -> float:
+        """Expected reuse of what goes next, 0…1: measured, less what others hold too, less the longer it lay idle."""
+        oldest = self.epochs[0]
+        alone = 1.0 - min(1.0, oldest.replicas / oldest.blocks) if oldest.blocks else 1.0
+        idle_s = max(0.0, now - oldest.closed_at)
+        return self.reuse * alone * IDLE_S / (IDLE_S + idle_s)
 
 
 class Beliefs:
@@ -116,6 +134,7 @@ class Beliefs:
             return
         while holder.epochs:
             self._close_oldest(holder)
+        holder.turned_over = False
         self._open(holder)
 
     def settle(self, holder: Holder, *, now: float) -> None:
@@ -130,6 +149,7 @@ class Beliefs:
             seen = oldest.reused + oldest.blocks
             if seen > 0:
                 holder.reuse += REUSE_WEIGHT * (oldest.reused / seen - holder.reuse)
+            holder.turned_over = True
             self._close_oldest(holder)
 
     def holders_of(self, mask: int) -> Iterator[Holder]:
@@ -182,7 +202,7 @@ class Beliefs:
 
 
 def _positions(mask: int) -> Iterator[int]:
-    """Positions of the set bits, lowest first. Text search: big-integer arithmetic on each bit costs five times more."""
+    """Positions of the set bits, lowest first. By text search: big-integer arithmetic for each bit costs five times more."""
     if not mask:
         return
     if mask & (mask - 1) == 0:

@@ -2,45 +2,26 @@
 
 Filter   workers of the pool that are ready, not ejected (unless most are), not tried before, and not above the
          watermark, which only turns away prompts the worker does not already hold for the most part.
-Score    milliseconds, for each worker:
-         net = saved − queue − pressure − imbalance
-         saved      cold prefill of this prompt on the pool's mean worker, less the prefill it still needs here
-         queue      wait for the prefill ahead (less its predicted progress), slowed by requests that decode
-         pressure   what a miss costs others: it delays requests under way and evicts what they would reuse
-         imbalance  requests above the fair share, and uncached prefill given here lately above the pool's mean
-Pick     the worker that affinity prefers (session, else longest prefix, else home on the ring), unless another is
-         better by more than a margin: then waiting costs more than the cache saves (S4.3, S3.4).
+Score    net gain in milliseconds, see `score.py`.
+Pick     the worker that affinity prefers (session, else longest prefix, else home on the ring; of a hot prefix the
+         least loaded of its homes), unless another is better by more than a margin: then waiting costs more than the
+         cache saves (S4.3, S3.4).
 
-Cost: O(workers of the pool) plus the index lookup. Nothing is allocated a candidate beyond one tuple.
+Pools of up to SCAN_WORKERS_MAX workers are scored whole. In larger ones the workers that can win are scored: those that
+hold most of the prompt, its homes, and the ones with the shortest wait, about 20 together whatever the pool's size.
+An explanation scores all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator
 
 from router.contract.ids import WorkerId
-from router.contract.telemetry import Candidate
-from router.core.fleet import Pool, RoutableWorker
-from router.core.model import Decision, NoWorker, RoutingRequest
-
-MISS_WEIGHT = 3.0
-"""A miss on a busy worker is charged up to four times its own prefill (its own once, and this): in a fleet
-simulation over public traces that raised goodput by 10 % over counting its own latency alone."""
-BUSY_REQUESTS = 4.0
-"""Requests under way at which a worker counts as half busy."""
-DECODE_INTERFERENCE_MS = 1.5
-"""Delay of a prefill by each request that decodes beside it."""
-
-FAIR_SHARE = 1.25
-"""Requests under way above this multiple of the pool's mean are imbalance."""
-FAIR_REQUESTS = 2.0
-"""Requests above it that are still fair: at low load counts mean little."""
-IMBALANCE_SHARE = 0.1
-"""Part of a cold prefill charged for each request above the fair share or the red line."""
-HOT_SPOT_SHARE = 0.05
-"""Part of the uncached prefill given lately above the pool's mean that is charged: spreads what saves little (C37)."""
-HEAT_HALF_LIFE_S = 60.0
+from router.core.fleet import RoutableWorker
+from router.core.model import Decision, NoWorker, Shed
+from router.core.score import candidate, net_of, predicted_ttft_ms, score
+from router.core.view import View
 
 MARGIN_SHARE = 0.05
 MARGIN_MS = 1.0
@@ -51,83 +32,37 @@ MATCH_SHARE_MIN = 0.1
 """A match of less of the prompt is a common head, not affinity (C37): it still counts for what it saves."""
 HELD_SHARE = 0.5
 """A full worker may still serve a prompt of which it holds at least this share (S0.4)."""
-HOME_BLOCKS = 4
-"""Depth at which a prefix gets its home on the ring: the turns of a conversation agree on their first 2 KiB."""
-UNKNOWN_PROMPT_TOKENS = 1000
-"""Assumed of a prompt without text (images, token ids)."""
+HOLDERS_MAX = 32
+"""Workers scored for what they hold: beyond it, of those that hold most, the ones with the shortest wait."""
+LIGHTEST = 12
+"""Workers scored for their short wait in a large pool: among a dozen idle ones one fits the other terms as well."""
+COLD_COPIES_REQUESTS = 2.0
+"""Requests more than the lightest holder's at which the first holder on the ring still serves a prefix that is not
+hot: so that its copies elsewhere age out."""
 
+SHED_FACTOR = 1.25
+"""Predicted TTFT may exceed the limit by the error of the prediction before a request is refused for it."""
 RETRY_AFTER_BUSY_S = 2
 RETRY_AFTER_EMPTY_S = 10
-
-Terms = tuple[float, float, float, float]
-"""saved, queue, pressure and imbalance in ms."""
-
-
-@dataclass(slots=True)
-class View:
-    """What one choice knows: the request beside the pool's means at this moment. Built by `view_of`."""
-
-    request: RoutingRequest
-    pool: Pool
-    now: float
-    matched: dict[WorkerId, int]
-    """Blocks of the prompt each worker is thought to hold."""
-    blocks: int
-    prompt_tokens: int
-    tokens_a_block: float
-    cold_ms: float
-    """Prefill of the whole prompt on the pool's typical worker."""
-    full: frozenset[WorkerId]
-    fair_outstanding: float
-    """Requests under way above which a worker is charged for imbalance."""
-    fair_heat_ms: float
-    hot_spot_factor: float
-    ignore_ejection: bool
-
-
-def view_of(request: RoutingRequest, pool: Pool, matched: dict[WorkerId, int], *, now: float) -> View:
-    """`matched`: blocks of the prompt by worker, as the index says."""
-    fingerprint = request.fingerprint
-    tokens, tokens_a_block = UNKNOWN_PROMPT_TOKENS, 0.0
-    if fingerprint is not None:
-        tokens = max(pool.text.tokens(fingerprint.text_bytes), 1)
-        tokens_a_block = fingerprint.block_bytes / pool.text.bytes_per_token
-    members = max(len(pool.serving), 1)
-    return View(
-        request=request,
-        pool=pool,
-        now=now,
-        matched=matched,
-        blocks=len(fingerprint.hashes) if fingerprint is not None else 0,
-        prompt_tokens=tokens,
-        tokens_a_block=tokens_a_block,
-        cold_ms=tokens / pool.rate.tokens_per_s * 1000.0,
-        full=pool.full(request.grant.policy.watermark or pool.policy.watermark),
-        fair_outstanding=_fair_outstanding(pool, members),
-        fair_heat_ms=pool.heat_ms / members,
-        hot_spot_factor=HOT_SPOT_SHARE * 2.0 ** ((pool.heat_started_at - now) / HEAT_HALF_LIFE_S),
-        ignore_ejection=now >= pool.ejected_until or pool.panics(now),
-    )
-
-
-def _fair_outstanding(pool: Pool, members: int) -> float:
-    """The pool's mean and a quarter more, but not above the red line unless the mean itself is (S2.3)."""
-    mean = (pool.outstanding + pool.foreign_requests) / members
-    return min(FAIR_SHARE * mean + FAIR_REQUESTS, max(float(pool.policy.spill_outstanding), mean))
+RETRY_AFTER_SHED_S_MAX = 30
 
 
 def choose(view: View, session_worker: WorkerId | None, *, explain: bool) -> Decision:
-    """The decision for one request. Raises NoWorker when the pool has none to offer."""
-    eligible = _filter(view)
-    decision = _PICKS[view.pool.policy.routing](view, eligible, session_worker)
+    """The decision for one request. Raises NoWorker when the pool has none to offer, Shed when all are too busy."""
+    decision = _PICKS[view.pool.policy.routing](view, session_worker)
     worker = view.pool.by_id[decision.worker]
-    decision.matched_blocks = view.matched.get(worker.id, 0)
-    decision.predicted_hit_tokens = _hit_tokens(view, worker)
+    hit = view.hit(worker)
+    decision.matched_blocks = hit.blocks
+    decision.predicted_hit_tokens = hit.tokens
+    decision.loaded_tokens = hit.loaded_tokens
     decision.predicted_prompt_tokens = view.prompt_tokens
+    decision.predicted_ttft_ms = predicted_ttft_ms(view, score(view, worker))
     if view.request.exclude:
         decision.reason, decision.spill = "retry", "retry"
+    elif view.request.grant.policy.shed_over_slo:
+        _shed_if_hopeless(view)
     if explain:
-        decision.candidates = [_candidate(view, each) for each in view.pool.workers]
+        decision.candidates = [candidate(view, each, exclusion(view, each)) for each in view.pool.workers]
     return decision
 
 
@@ -144,28 +79,15 @@ def exclusion(view: View, worker: RoutableWorker) -> str:
     return ""
 
 
-def score(view: View, worker: RoutableWorker) -> Terms:
-    """The four terms of net gain, in ms."""
-    load = worker.load
-    rate = worker.rate.tokens_per_s
-    outstanding = load.outstanding + worker.foreign_requests
-    uncached_tokens = float(view.prompt_tokens)
-    if view.matched:
-        uncached_tokens -= _hit_tokens(view, worker) * worker.credit.share
-    uncached_ms = uncached_tokens / rate * 1000.0
-    pressure = uncached_ms * worker.churn
-    queue = imbalance = 0.0
-    if outstanding:
-        queue = load.remaining_tokens(tokens_per_s=rate, now=view.now) / rate * 1000.0
-        queue += (load.decoding + worker.foreign_requests) * DECODE_INTERFERENCE_MS
-        pressure += uncached_ms * MISS_WEIGHT * outstanding / (outstanding + BUSY_REQUESTS)
-        above = outstanding - view.fair_outstanding
-        if above > 0:
-            imbalance = above * (IMBALANCE_SHARE * view.cold_ms + DECODE_INTERFERENCE_MS)
-    hot_ms = worker.heat_ms - view.fair_heat_ms
-    if hot_ms > 0:
-        imbalance += hot_ms * view.hot_spot_factor
-    return view.cold_ms - uncached_ms, queue, pressure, imbalance
+def _shed_if_hopeless(view: View) -> None:
+    """Raises Shed when even the best worker's predicted TTFT is beyond the limit, with the time for that to drain."""
+    limit_ms = view.request.grant.policy.ttft_slo_ms
+    if limit_ms is None:
+        return
+    best_ms = min(predicted_ttft_ms(view, score(view, worker)) for worker in view.considered)
+    if best_ms > limit_ms * SHED_FACTOR:
+        drain_s = math.ceil((best_ms - limit_ms) / 1000.0)
+        raise Shed(min(max(drain_s, 1), RETRY_AFTER_SHED_S_MAX))
 
 
 def _filter(view: View) -> list[RoutableWorker]:
@@ -183,14 +105,43 @@ def _filter(view: View) -> list[RoutableWorker]:
     return eligible
 
 
-def _pick_by_gain(view: View, eligible: list[RoutableWorker], session_worker: WorkerId | None) -> Decision:
-    nets = [_net(view, worker) for worker in eligible]
+def _consider(view: View, holders: list[RoutableWorker]) -> list[RoutableWorker]:
+    """The eligible workers that can win: all of a small pool, else holders, homes and the lightest."""
+    pool = view.pool
+    if pool.order is None:
+        return _filter(view)
+    found = dict.fromkeys(holders)
+    if view.hashes:
+        home = pool.ring.home(_home_key(view, holders))
+        found.update(dict.fromkeys(pool.by_id[each] for each in ([home] if home is not None else [])))
+        found.update(dict.fromkeys(pool.by_id[each] for each in _some(view.homes)))
+    eligible = [worker for worker in found if not exclusion(view, worker)]
+    light = 0
+    for place in pool.order.places():
+        worker = pool.workers[place]
+        if worker not in found and not exclusion(view, worker):
+            eligible.append(worker)
+            light += 1
+            if light == LIGHTEST:
+                break
+    return eligible or _filter(view)
+
+
+def _some(homes: frozenset[WorkerId]) -> Iterable[WorkerId]:
+    """Homes to score: of very many the lightest are scored anyway."""
+    return homes if len(homes) <= HOLDERS_MAX else ()
+
+
+def _pick_by_gain(view: View, session_worker: WorkerId | None) -> Decision:
+    holders = _holders(view)
+    view.considered = considered = _consider(view, holders)
+    preferred, reason = _preference(view, holders, session_worker)
+    nets = [net_of(score(view, worker)) for worker in considered]
     best = max(nets)
-    preferred, reason = _preference(view, session_worker)
     margin = _margin_ms(view, reason)
     if preferred is not None and not exclusion(view, preferred) and _net(view, preferred) >= best - margin:
         return _decision(view, preferred, reason, preferred)
-    near = [worker for worker, net in zip(eligible, nets, strict=True) if net >= best - margin]
+    near = [worker for worker, net in zip(considered, nets, strict=True) if net >= best - margin]
     if preferred is None:
         return _decision(view, _least_loaded(view, near), "least_outstanding", None)
     spill = _spill(view, preferred)
@@ -201,34 +152,79 @@ def _pick_by_gain(view: View, eligible: list[RoutableWorker], session_worker: Wo
 def _margin_ms(view: View, reason: str) -> float:
     """How much better another worker must be than the one affinity prefers."""
     share = HOME_MARGIN_SHARE if reason == "home" else MARGIN_SHARE
-    if reason == "session" and view.request.fingerprint is None:
+    if reason == "session" and not view.hashes and view.request.fingerprint is None:
         # What the session's worker holds cannot be matched without text: all of it is assumed.
         share = 1.0
     return max(MARGIN_MS, share * view.cold_ms)
 
 
-def _preference(view: View, session_worker: WorkerId | None) -> tuple[RoutableWorker | None, str]:
+def _holders(view: View) -> list[RoutableWorker]:
+    """The workers that hold something of the prompt, at most HOLDERS_MAX; of more, the lightest that hold most."""
+    by_id, held = view.pool.by_id, view.held
+    if len(held) <= HOLDERS_MAX or view.pool.order is None:
+        return [by_id[worker] for worker in held if worker in by_id]
+    most = max(held.values(), key=_depth)
+    deepest = {worker for worker, what in held.items() if what == most}
+    return _first(HOLDERS_MAX, view, lambda worker: worker.id in deepest)
+
+
+def _depth(held: object) -> int:
+    if isinstance(held, int):
+        return held
+    return held.device_tokens + held.host_tokens + held.remote_tokens  # type: ignore[attr-defined,no-any-return]
+
+
+def _first(count: int, view: View, takes: Callable[[RoutableWorker], bool]) -> list[RoutableWorker]:
+    found: list[RoutableWorker] = []
+    for worker in _by_wait(view):
+        if takes(worker):
+            found.append(worker)
+            if len(found) == count:
+                break
+    return found
+
+
+def _by_wait(view: View) -> Iterator[RoutableWorker]:
+    workers, order = view.pool.workers, view.pool.order
+    return iter(workers) if order is None else (workers[place] for place in order.places())
+
+
+def _preference(
+    view: View, holders: list[RoutableWorker], session_worker: WorkerId | None
+) -> tuple[RoutableWorker | None, str]:
     """Where affinity alone would send the request, and the reason: session, prefix, home (S2.1)."""
     by_id = view.pool.by_id
     if session_worker is not None and session_worker in by_id:
         return by_id[session_worker], "session"
-    deepest = max(view.matched.values(), default=0)
-    if deepest and deepest >= MATCH_SHARE_MIN * view.blocks:
-        holders = [by_id[worker] for worker, blocks in view.matched.items() if blocks == deepest and worker in by_id]
-        usable = holders if len(holders) == 1 else [worker for worker in holders if not exclusion(view, worker)]
-        if usable or holders:
-            return _least_loaded(view, usable or holders), "prefix"
-    key = home_key(view, deepest)
-    return (None if key is None else _home(view, key)), "home"
+    deepest = max((view.hit(worker).tokens for worker in holders), default=0)
+    if deepest and deepest >= MATCH_SHARE_MIN * view.prompt_tokens:
+        most = [worker for worker in holders if view.hit(worker).tokens == deepest]
+        return _among_holders(view, most), "prefix"
+    if not view.hashes:
+        return None, "home"
+    if view.homes:
+        eligible = [by_id[home] for home in view.homes if not exclusion(view, by_id[home])]
+        if eligible:
+            return _least_loaded(view, eligible), "home"
+    return _home(view, _home_key(view, holders)), "home"
 
 
-def home_key(view: View, shared_blocks: int) -> int | None:
-    """The ring key of a prompt: HOME_BLOCKS deep, or just past a head that many prompts share; None below a block."""
-    fingerprint = view.request.fingerprint
-    if fingerprint is None or not fingerprint.hashes:
-        return None
-    depth = min(len(fingerprint.hashes), max(HOME_BLOCKS, shared_blocks + 1))
-    return fingerprint.hashes[depth - 1]
+def _among_holders(view: View, most: list[RoutableWorker]) -> RoutableWorker:
+    """Which of the workers with the longest match: a home of a hot prefix, else the first on the ring of the light."""
+    if len(most) == 1:
+        return most[0]
+    usable = [worker for worker in most if not exclusion(view, worker)] or most
+    if view.homes:
+        return _least_loaded(view, [worker for worker in usable if worker.id in view.homes] or usable)
+    least = min(_outstanding(worker) for worker in usable)
+    light = {worker.id for worker in usable if _outstanding(worker) <= least + COLD_COPIES_REQUESTS}
+    return _home(view, _home_key(view, ()), lambda worker: worker.id in light) or usable[0]
+
+
+def _home_key(view: View, holders: Iterable[RoutableWorker]) -> int:
+    """The ring key of a prompt: a fixed depth, or just past a head that many prompts share. It has a block at least."""
+    shared = max((view.hit(worker).blocks for worker in holders), default=0)
+    return view.hashes[min(len(view.hashes), max(view.first_blocks, shared + 1)) - 1]
 
 
 def _home(view: View, key: int, takes: Callable[[RoutableWorker], bool] | None = None) -> RoutableWorker | None:
@@ -239,20 +235,28 @@ def _home(view: View, key: int, takes: Callable[[RoutableWorker], bool] | None =
 
 def _best_of(view: View, near: list[RoutableWorker]) -> RoutableWorker:
     """Of workers about equally good: the longest match, then the least load, then the next on the ring."""
-    longest = max(view.matched.get(worker.id, 0) for worker in near)
-    return _least_loaded(view, [worker for worker in near if view.matched.get(worker.id, 0) == longest])
+    longest = max(view.hit(worker).tokens for worker in near)
+    return _least_loaded(view, [worker for worker in near if view.hit(worker).tokens == longest])
 
 
 def _least_loaded(view: View, workers: list[RoutableWorker]) -> RoutableWorker:
     """The fewest requests under way; equals by the ring from the prompt's key, or in turn without one (S0.7, C39)."""
-    least = min(worker.load.outstanding + worker.foreign_requests for worker in workers)
-    idle = [worker for worker in workers if worker.load.outstanding + worker.foreign_requests == least]
+    idle = _idlest(workers)
     if len(idle) == 1:
         return idle[0]
-    key = home_key(view, 0)
-    if key is None:
+    if not view.hashes:
         return _in_turn(view, idle)
-    return _home(view, key, lambda worker: worker in idle) or idle[0]
+    names = {worker.id for worker in idle}
+    return _home(view, _home_key(view, ()), lambda worker: worker.id in names) or idle[0]
+
+
+def _idlest(workers: list[RoutableWorker]) -> list[RoutableWorker]:
+    least = min(_outstanding(worker) for worker in workers)
+    return [worker for worker in workers if _outstanding(worker) == least]
+
+
+def _outstanding(worker: RoutableWorker) -> float:
+    return worker.load.outstanding + worker.foreign_requests
 
 
 def _in_turn(view: View, workers: list[RoutableWorker]) -> RoutableWorker:
@@ -261,30 +265,30 @@ def _in_turn(view: View, workers: list[RoutableWorker]) -> RoutableWorker:
     return worker
 
 
-def _pick_round_robin(view: View, eligible: list[RoutableWorker], _: WorkerId | None) -> Decision:
-    return _decision(view, _in_turn(view, eligible), "round_robin", None)
+def _pick_round_robin(view: View, _: WorkerId | None) -> Decision:
+    view.considered = _filter(view)
+    return _decision(view, _in_turn(view, view.considered), "round_robin", None)
 
 
-def _pick_least_outstanding(view: View, eligible: list[RoutableWorker], _: WorkerId | None) -> Decision:
-    least = min(worker.load.outstanding + worker.foreign_requests for worker in eligible)
-    idle = [worker for worker in eligible if worker.load.outstanding + worker.foreign_requests == least]
-    return _decision(view, _in_turn(view, idle), "least_outstanding", None)
+def _pick_least_outstanding(view: View, _: WorkerId | None) -> Decision:
+    view.considered = _filter(view)
+    return _decision(view, _in_turn(view, _idlest(view.considered)), "least_outstanding", None)
 
 
-def _pick_by_ring(view: View, eligible: list[RoutableWorker], _: WorkerId | None) -> Decision:
+def _pick_by_ring(view: View, _: WorkerId | None) -> Decision:
     """Pure consistent hashing of the first blocks: load moves nothing, an ineligible home goes to its successor."""
-    key = home_key(view, 0)
-    home = None if key is None else _home(view, key)
-    if key is None or home is None:
+    view.considered = eligible = _filter(view)
+    home = _home(view, _home_key(view, ())) if view.hashes else None
+    if home is None:
         return _decision(view, _in_turn(view, eligible), "least_outstanding", None)
     if not exclusion(view, home):
         return _decision(view, home, "home", home)
-    worker = _home(view, key, lambda each: not exclusion(view, each)) or eligible[0]
+    worker = _home(view, _home_key(view, ()), lambda each: not exclusion(view, each)) or eligible[0]
     spill = _spill(view, home)
     return _decision(view, worker, "spill_watermark" if spill == "watermark" else "home", home, spill=spill)
 
 
-_PICKS = {
+_PICKS: dict[str, Callable[[View, WorkerId | None], Decision]] = {
     "tidemark": _pick_by_gain,
     "round_robin": _pick_round_robin,
     "least_outstanding": _pick_least_outstanding,
@@ -318,32 +322,9 @@ def _decision(
     )
 
 
-def _candidate(view: View, worker: RoutableWorker) -> Candidate:
-    saved, queue, pressure, imbalance = score(view, worker)
-    return Candidate(
-        worker=worker.id,
-        matched_tokens=_hit_tokens(view, worker),
-        saved_ms=saved,
-        queue_ms=queue,
-        pressure_ms=pressure,
-        imbalance_ms=imbalance,
-        net_ms=saved - queue - pressure - imbalance,
-        outstanding=worker.load.outstanding + worker.foreign_requests,
-        excluded=exclusion(view, worker),
-    )
-
-
 def _net(view: View, worker: RoutableWorker) -> float:
-    saved, queue, pressure, imbalance = score(view, worker)
-    return saved - queue - pressure - imbalance
-
-
-def _hit_tokens(view: View, worker: RoutableWorker) -> int:
-    """Tokens of the prompt the worker is thought to hold; the last one is always computed."""
-    blocks = view.matched.get(worker.id, 0)
-    return min(int(blocks * view.tokens_a_block), max(view.prompt_tokens - 1, 0)) if blocks else 0
+    return net_of(score(view, worker))
 
 
 def _holds(view: View, worker: RoutableWorker) -> bool:
-    blocks = view.blocks
-    return blocks > 0 and view.matched.get(worker.id, 0) >= HELD_SHARE * blocks
+    return worker.id in view.held and view.hit(worker).tokens >= HELD_SHARE * view.prompt_tokens

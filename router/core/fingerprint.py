@@ -30,13 +30,13 @@ _ROOT_BYTES = 32
 class Fingerprinter:
     def __init__(self, *, fleet_key: FleetKey, block_bytes: int, blocks_max: int) -> None:
         self._key = fleet_key.subkey("prefix/v1")
-        self._block_bytes = block_bytes
+        self.block_bytes = block_bytes
         self._blocks_max = blocks_max
         self._roots: dict[tuple[NamespaceId, int, str, str], xxhash.xxh3_128] = {}
 
     def fingerprint(self, grant: Grant, text: bytes) -> Fingerprint:
         """Hashes of the whole blocks of canonical `text`; the tail shorter than a block is left out (S0.1)."""
-        size = self._block_bytes
+        size = self.block_bytes
         count = min(len(text) // size, self._blocks_max)
         hashes: list[int] = []
         if count:

@@ -6,17 +6,29 @@ Replaced level-triggered from snapshots: a worker that stays keeps its load, rat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from router.contract.ids import PoolId, WorkerId
 from router.contract.live import LIVE_STALE_AFTER_S, KvLive, WorkerLive
 from router.contract.snapshot import PolicySnapshot, PoolPolicy, Watermark, WorkerEntry, WorkerState
 from router.core.ejection import PANIC_SHARE, Ejection
+from router.core.hot import HotPrefixes
 from router.core.ledger import Load
+from router.core.order import WaitOrder
+from router.core.peers import PeerLoad, PeerLoads
 from router.core.rates import PREFILL_TOKENS_PER_S_DEFAULT, Credit, PrefillRate, TextRatio
 from router.core.ring import Ring
+from router.core.transfer import Link
 from router.core.watermarks import Watermarks, churn_pressure, watermark_use
+
+SCAN_WORKERS_MAX = 32
+"""Pools up to this size are scored worker by worker (about 20 µs); larger ones keep their workers in order of wait."""
+HOMES_MAX = 512
+"""Sets of homes remembered for each pool; a pool of 512 workers takes 16 KB for its largest."""
+REQUEST_WAIT_MS = 1.5
+"""What a request under way adds to a worker's wait beside its prefill, for that order."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,8 +50,21 @@ class RoutableWorker:
     """Uncached prefill given to the worker, in the forward-decayed unit of its pool (`choice.HotSpots`)."""
     churn: float = 0.0
     """Churn pressure 0…1 of the last fresh KV sample; 0 while unknown."""
-    foreign_requests: int = 0
-    """Requests on the worker that are not this router's, by the last fresh sample."""
+    foreign_requests: float = 0.0
+    """Requests on the worker that are not this router's: the more of what peers tell and what the last sample shows."""
+    peer_requests: float = 0.0
+    peer_tokens: float = 0.0
+    """Uncached prompt tokens of peers' requests that wait for their first byte."""
+    polled_requests: int = 0
+    """Requests on the worker beyond our own, by the last fresh sample."""
+    capacity_tokens: int | None = None
+    """KV tokens its cache has room for, None while unknown."""
+    free_tokens: float = math.inf
+    """Room that is believed to hold nothing; infinite while the capacity is unknown."""
+    reuse: float = 0.0
+    """Expected reuse of what a prefix beyond the free room evicts, 0…1; copies elsewhere make it less."""
+    place: int = 0
+    """In its pool's list."""
     sampled_outstanding: int = 0
     """Own outstanding requests at the last sample: the worker's gauges lag behind them."""
     started_at: float | None = None
@@ -54,6 +79,7 @@ class Pool:
     """Of its typical worker: every worker's samples teach it."""
     workers: list[RoutableWorker]
     ring: Ring
+    hot: HotPrefixes
     by_id: dict[WorkerId, RoutableWorker] = field(default_factory=dict)
     serving: list[RoutableWorker] = field(default_factory=list)
     """The workers whose state is ready."""
@@ -62,13 +88,18 @@ class Pool:
     """Requests spread in turn so far: breaks ties and drives round robin."""
     outstanding: int = 0
     """Own requests under way on all of its workers."""
-    foreign_requests: int = 0
+    foreign_requests: float = 0.0
     heat_ms: float = 0.0
     """Sum of its workers' `heat_ms`, in the same unit."""
     heat_started_at: float = 0.0
     ejected_until: float = 0.0
     """No worker is ejected from here on: spares the choice a look at each."""
+    link: Link | None = None
+    """What its connector can load, None without one."""
+    order: WaitOrder | None = None
+    """Only of a pool that is too large to be scanned."""
     _full: dict[Watermark, frozenset[WorkerId]] = field(default_factory=dict)
+    _homes: dict[tuple[int, int], frozenset[WorkerId]] = field(default_factory=dict)
 
     def take_members(self, members: list[RoutableWorker]) -> None:
         """Set the workers and what is derived from them."""
@@ -77,12 +108,31 @@ class Pool:
         self.serving = [worker for worker in members if worker.state == "ready"]
         self.outstanding = sum(worker.load.outstanding for worker in members)
         self.heat_ms = sum(worker.heat_ms for worker in members)
+        self.link = _link(self.policy)
+        self._homes.clear()
+        self.order = WaitOrder(len(members)) if len(members) > SCAN_WORKERS_MAX else None
+        for place, worker in enumerate(members):
+            worker.place = place
         self.take_samples()
 
     def take_samples(self) -> None:
         """The workers' live figures changed."""
-        self.foreign_requests = sum(worker.foreign_requests for worker in self.workers)
         self._full.clear()
+        self.take_foreign()
+
+    def take_foreign(self) -> None:
+        """What others put on the workers changed, or the unit of heat."""
+        self.foreign_requests = sum(worker.foreign_requests for worker in self.workers)
+        for worker in self.workers:
+            self.reorder(worker)
+
+    def reorder(self, worker: RoutableWorker) -> None:
+        """The worker's load changed. O(log W), nothing in a small pool."""
+        if self.order is not None:
+            load = worker.load
+            wait_ms = (load.pending_tokens + worker.peer_tokens) / worker.rate.tokens_per_s * 1000.0
+            wait_ms += (load.outstanding + worker.foreign_requests) * REQUEST_WAIT_MS
+            self.order.put(worker.place, wait_ms=wait_ms, heat_ms=worker.heat_ms)
 
     def full(self, watermark: Watermark) -> frozenset[WorkerId]:
         """The workers that take no new prefixes under this watermark; remembered until the next samples."""
@@ -91,6 +141,18 @@ class Pool:
             full = frozenset(worker.id for worker in self.workers if worker.watermarks.full(watermark))
             self._full[watermark] = full
         return full
+
+    def homes(self, key: int, count: int) -> frozenset[WorkerId]:
+        """The first `count` serving workers on the ring from `key`; remembered, since hot prefixes come often."""
+        if count >= len(self.serving):
+            key, count = 0, len(self.serving)
+        homes = self._homes.get((key, count))
+        if homes is None:
+            if len(self._homes) >= HOMES_MAX:
+                self._homes.clear()
+            found = self.ring.homes(key, count, lambda worker: self.by_id[worker].state == "ready")
+            homes = self._homes[(key, count)] = frozenset(found)
+        return homes
 
     def panics(self, now: float) -> bool:
         """More than half of the serving workers are ejected (A9)."""
@@ -101,7 +163,9 @@ class Pool:
 
 
 class Fleet:
-    def __init__(self) -> None:
+    def __init__(self, *, hot_prefixes_max: int) -> None:
+        self._hot_prefixes_max = hot_prefixes_max
+        self._peers = PeerLoads()
         self.pools: dict[PoolId, Pool] = {}
         self.workers: dict[WorkerId, RoutableWorker] = {}
         self._rates: dict[PoolId, PrefillRate] = {}
@@ -129,9 +193,30 @@ class Fleet:
             worker.watermarks.observe(watermark_use(live, cache, now=now), now=now)
             worker.churn = churn_pressure(cache, now=now) or 0.0
             _note_foreign_requests(worker, live, now)
+        self._take_peers(now)
         for pool in self.pools.values():
             pool.take_samples()
         return restarted
+
+    def apply_peers(self, *, now: float, loads: Iterable[Mapping[WorkerId, PeerLoad]]) -> None:
+        """Take what other routers put on the workers; replaces what they said before. O(routers × workers)."""
+        self._peers.take(loads, now=now)
+        self._take_peers(now)
+        for pool in self.pools.values():
+            pool.take_foreign()
+
+    def fade_peers(self, now: float) -> None:
+        """Let silent peers fade even when nothing arrives any more; one comparison while none does."""
+        if self._peers.fading(now):
+            self._take_peers(now)
+            for pool in self.pools.values():
+                pool.take_foreign()
+
+    def _take_peers(self, now: float) -> None:
+        sums = self._peers.sums(now=now)
+        for worker in self.workers.values():
+            worker.peer_tokens, worker.peer_requests = sums.get(worker.id, (0.0, 0.0))
+            worker.foreign_requests = max(float(worker.polled_requests), worker.peer_requests)
 
     def observe_rate(self, worker: RoutableWorker, *, tokens: int, seconds: float) -> None:
         """A worker's prefill sample teaches its pool, and itself once it no longer shares the pool's rate."""
@@ -147,9 +232,11 @@ class Fleet:
         known = self.workers.get(worker)
         if known is not None and known.pool == entry.pool and known.url == entry.url:
             known.state = entry.state
+            known.capacity_tokens = entry.kv_capacity_tokens
             return known
         rate = self._rates.get(entry.pool) or PrefillRate()
-        return RoutableWorker(worker, entry.pool, entry.url, entry.state, now, rate)
+        capacity_tokens = entry.kv_capacity_tokens
+        return RoutableWorker(worker, entry.pool, entry.url, entry.state, now, rate, capacity_tokens=capacity_tokens)
 
     def _rate(self, pool: PoolId, policy: PoolPolicy) -> PrefillRate:
         known = self._rates.get(pool)
@@ -165,7 +252,8 @@ class Fleet:
         )
         if known is None:
             ring = Ring((), virtual_nodes=policy.virtual_nodes)
-            known = Pool(pool, policy, self._rates[pool], members, ring, heat_started_at=now)
+            hot = HotPrefixes(prefixes_max=self._hot_prefixes_max)
+            known = Pool(pool, policy, self._rates[pool], members, ring, hot, heat_started_at=now)
         if not ring_stays:
             known.ring = Ring((worker.id for worker in members), virtual_nodes=policy.virtual_nodes)
         known.policy = policy
@@ -196,6 +284,14 @@ def _note_foreign_requests(worker: RoutableWorker, live: WorkerLive | None, now:
     """Requests beyond our own at this sample and at the one before, because gauges lag an engine step or two."""
     own = max(worker.load.outstanding, worker.sampled_outstanding)
     worker.sampled_outstanding = worker.load.outstanding
-    worker.foreign_requests = 0
+    worker.polled_requests = 0
     if live is not None and now - live.at <= LIVE_STALE_AFTER_S and live.running is not None:
-        worker.foreign_requests = max(0, live.running + (live.waiting or 0) - own)
+        worker.polled_requests = max(0, live.running + (live.waiting or 0) - own)
+
+
+def _link(policy: PoolPolicy) -> Link | None:
+    if not policy.kv_bytes_per_token:
+        return None
+    gib_per_s = policy.transfer_gib_per_s
+    remote = gib_per_s if gib_per_s is not None and gib_per_s > 0 else None
+    return Link(policy.kv_bytes_per_token, remote, policy.transfer_setup_ms)

@@ -11,9 +11,9 @@ Invariants, kept by `insert`:
 - Hence match lengths are found by bisection, and an insert looks each generation up about once for a whole chain.
 - Inserting twice changes nothing (C13).
 
-Generations are small (GENERATION_BLOCKS_MAX), because a growing dict is copied whole: a dict of 700,000 blocks stops the
-router for 70 ms when it grows, one of 32,768 for about 1 ms. Dropped generations are freed, and retired bits swept, in
-portions of that size or less.
+Generations are small (GENERATION_BLOCKS_MAX), because a growing dict is copied whole: one of 700,000 blocks stops the
+router for 70 ms when it grows, one of 32,768 for about 1 ms. Dropped generations are freed, and retired bits swept,
+in portions of that size or less.
 
 Costs for n blocks, d distinct match lengths, g generations (at most about 45): `matches` O(d · log n · g) and usually
 O(d · log n), since what is used is young; `insert` O(n + g); `wipe` O(1). Memory: BYTES_PER_ENTRY a block, and a leaf a

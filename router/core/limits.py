@@ -33,6 +33,8 @@ class CoreLimits:
     heat_prefixes_max: int = 4096
     """Distinct prefixes counted between two drains."""
     heat_top: int = 20
+    hot_prefixes_max: int = 8192
+    """Prefixes of one pool whose load is followed; about 200 bytes each."""
     stale_deny_after_s: float = 50.0
     """Age of the last confirmation above which `on_stale = deny` namespaces are refused: 60 s less two polls' slack."""
     template_tokens_max: int = 128

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,28 @@ class Fingerprint:
 
 
 @dataclass(frozen=True, slots=True)
+class ExactMatch:
+    """Leading tokens of a prompt that a worker holds, by tier; each tier counts from where the one before it ends."""
+
+    device_tokens: int
+    host_tokens: int = 0
+    """In the worker's own host memory or disk."""
+    remote_tokens: int = 0
+    """In a shared tier that the worker can pull from."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExactPrompt:
+    """A prompt as the workers of its pool hash it: takes the place of the approximate index in the choice."""
+
+    prompt_tokens: int
+    block_hashes: Sequence[int]
+    """Chained hashes of its whole blocks of `PoolPolicy.block_size` tokens; they bind tenant and model by the salt."""
+    matches: Mapping[WorkerId, ExactMatch]
+    """What each worker holds, from its KV events. A worker without an entry holds nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class RoutingRequest:
     request_id: str
     grant: Grant
@@ -54,6 +77,8 @@ class RoutingRequest:
     template: TemplateRef = _NO_TEMPLATE
     exclude: frozenset[WorkerId] = frozenset()
     """Workers already tried for this request."""
+    exact: ExactPrompt | None = None
+    """Set where the pool's workers tell what they hold; `fingerprint` then serves isolation and heat alone."""
 
 
 @dataclass(slots=True)
@@ -70,9 +95,14 @@ class Decision:
     preferred: WorkerId | None = None
     """Where affinity alone would have sent it."""
     matched_blocks: int = 0
-    """On the chosen worker."""
+    """On the chosen worker: blocks of the fingerprint, or of the worker's own size for an exact prompt."""
     predicted_hit_tokens: int = 0
+    """Loaded tokens included: a worker reports them as cached."""
     predicted_prompt_tokens: int = 0
+    predicted_ttft_ms: float = 0.0
+    """Queue, transfer and uncached prefill on the chosen worker."""
+    loaded_tokens: int = 0
+    """Of the predicted hits, tokens that a host or shared tier is to deliver."""
     candidates: list[Candidate] = field(default_factory=list)
     """Filled when asked for (explanations and samples); choosing does not need it."""
 
@@ -140,7 +170,7 @@ class Assessment:
 
 class RoutingError(Exception):
     """Root of the core's refusals: InvalidKey (401), ModelNotFound (404), and with `retry_after_s` in seconds
-    NamespaceStale, NamespaceUnready and NoWorker (503).
+    Shed and OverBudget (429), NamespaceStale, NamespaceUnready and NoWorker (503).
 
     `message` is fit for the client and the same whether the thing asked for is foreign, absent or revoked (S12).
     """
@@ -185,4 +215,26 @@ class NoWorker(RoutingError):
 
     def __init__(self, message: str, retry_after_s: int) -> None:
         super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Shed(RoutingError):
+    """Even the best worker would answer well after the namespace's limit: refused early, while that still helps."""
+
+    status = 429
+    kind = "rate_limited"
+
+    def __init__(self, retry_after_s: int) -> None:
+        super().__init__("The service is at its capacity for this account's response-time limit. Please retry later.")
+        self.retry_after_s = retry_after_s
+
+
+class OverBudget(RoutingError):
+    """The tenant has used up its share of uncached prompt tokens (S11)."""
+
+    status = 429
+    kind = "rate_limited"
+
+    def __init__(self, retry_after_s: int) -> None:
+        super().__init__("The account's rate of uncached prompt tokens is exceeded. Please retry later.")
         self.retry_after_s = retry_after_s

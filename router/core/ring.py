@@ -41,6 +41,19 @@ class Ring:
             refused.add(worker)
         return None
 
+    def homes(self, key: int, count: int, takes: Callable[[WorkerId], bool]) -> list[WorkerId]:
+        """The first `count` workers clockwise of `key` that `takes` them: a longer answer begins with a shorter one."""
+        found: dict[WorkerId, None] = {}
+        points = len(self._owners)
+        start = bisect_right(self._positions, key & _MASK_64)
+        for step in range(points):
+            if len(found) >= count:
+                break
+            worker = self._owners[(start + step) % points]
+            if worker not in found and takes(worker):
+                found[worker] = None
+        return list(found)
+
 
 def _points(worker: WorkerId, virtual_nodes: int) -> list[int]:
     """64-bit positions, 8 from each 64-byte BLAKE2b digest."""

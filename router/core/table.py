@@ -23,6 +23,7 @@ from router.contract.secrets import FleetKey
 from router.contract.snapshot import PolicySnapshot, SignedSnapshot
 from router.contract.telemetry import PrefixHeat
 from router.core import choice
+from router.core.budget import TenantBudgets
 from router.core.fingerprint import Fingerprinter
 from router.core.fleet import Fleet, Pool, RoutableWorker
 from router.core.heat import Heat
@@ -39,13 +40,17 @@ from router.core.model import (
     Reservation,
     RoutingRequest,
 )
+from router.core.peers import PeerLoad
 from router.core.policy_book import PolicyBook
 from router.core.sessions import Sessions
+from router.core.view import HEAT_HALF_LIFE_S, View, first_blocks, view_of
 
 DEFAULT_LIMITS = CoreLimits()
 
 HEAT_RESCALE_AFTER_S = 4 * 3600.0
 """2 ** (this ÷ HEAT_HALF_LIFE_S) stays far inside a float: forward decay starts anew from here."""
+PEER_ROUTERS_MAX = 64
+"""Routers whose load is taken into account; the ones beyond it are seen by the pollers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,8 @@ class RoutingTable:
             rivals_max=limits.rivals_max,
             template_tokens_max=limits.template_tokens_max,
         )
-        self._fleet = Fleet()
+        self._fleet = Fleet(hot_prefixes_max=limits.hot_prefixes_max)
+        self._budgets = TenantBudgets()
         self._rng = rng
         self._version = 0
         self._epoch = 0
@@ -128,6 +134,7 @@ class RoutingTable:
         for worker in snapshot.workers:
             self._index.add_worker(worker)
         self._index.keep_tenants(set(snapshot.tenants))
+        self._budgets.apply(snapshot.tenants, now=now)
         for pool in self._fleet.pools.values():
             # Routers that start together would otherwise all begin their turns at the same worker.
             pool.turns = pool.turns or self._rng.randrange(1, 1 << 30)
@@ -145,6 +152,26 @@ class RoutingTable:
         for worker in self._fleet.apply_live(now=now, workers=workers, kv=kv):
             self.worker_forgotten(worker)
 
+    def apply_peers(self, *, now: float, loads: Mapping[str, Mapping[WorkerId, PeerLoad]]) -> None:
+        """Take what the other live routers put on the workers, by router id; replaces what they said before.
+
+        Call it at least four times a second while there are other routers, without this router's own figures. Figures
+        older than 2 s fade out. Without peers the pollers' counts less the own requests remain the source.
+        """
+        self._fleet.apply_peers(now=now, loads=list(loads.values())[:PEER_ROUTERS_MAX])
+
+    def own_load(self, *, now: float) -> dict[WorkerId, PeerLoad]:
+        """This router's load on the workers it keeps busy, to be published to the other routers."""
+        return {
+            worker.id: PeerLoad(
+                pending_prefill_tokens=worker.load.remaining_tokens(tokens_per_s=worker.rate.tokens_per_s, now=now),
+                outstanding=worker.load.outstanding,
+                at=now,
+            )
+            for worker in self._fleet.workers.values()
+            if worker.load.outstanding
+        }
+
     def resolve(self, *, api_key: str | None, model: str, now: float) -> Grant:
         """Raises InvalidKey, ModelNotFound, NamespaceStale or NamespaceUnready."""
         return self._book.resolve(api_key=api_key, model=model, age_s=self.snapshot_age_s(now), now=now)
@@ -158,19 +185,19 @@ class RoutingTable:
         return self._fingerprinter.fingerprint(grant, text)
 
     def choose(self, request: RoutingRequest, *, now: float, explain: bool = False) -> Decision:
-        """The worker for a request, nothing reserved. Raises NoWorker."""
+        """The worker for a request, nothing reserved. Raises NoWorker, Shed or OverBudget."""
         pool = self._fleet.pools.get(request.grant.pool)
         if pool is None:
             raise NoWorker("No worker is available for this model at the moment. Please retry.", 5)
-        matched: dict[WorkerId, int] = {}
-        if request.fingerprint is not None:
-            matched = dict(self._index.matches(request.grant.tenant, request.fingerprint.hashes))
+        if not request.exclude:
+            self._budgets.admit(request.grant.tenant, now=now)
+        self._fleet.fade_peers(now)
         session_worker = None
         if request.session:
             session_worker = self._sessions.worker(
                 self._sessions.key(request.grant.namespace, request.session), now=now
             )
-        return choice.choose(choice.view_of(request, pool, matched, now=now), session_worker, explain=explain)
+        return choice.choose(self._view(request, pool, now), session_worker, explain=explain)
 
     def reserve(self, decision: Decision, *, now: float) -> Reservation:
         """Count the decision's load at once (C31) and write its prefix into the index. Release it exactly once."""
@@ -186,9 +213,13 @@ class RoutingTable:
             if pool is not None:
                 pool.outstanding += 1
                 self._add_heat(worker, pool, tokens, now)
+                self._heat_prefix(decision, pool, tokens / worker.rate.tokens_per_s * 1000.0, 1.0, now)
+                pool.reorder(worker)
+        self._budgets.charge(request.grant.tenant, tokens, now=now)
         if request.fingerprint is not None:
             self._index.insert(request.grant.tenant, request.fingerprint.hashes, decision.worker, now=now)
             self._heat.count(request.grant.namespace, request.grant.pool, request.fingerprint, decision.worker)
+            self._note_room(worker, now)
         if request.session:
             key = self._sessions.key(request.grant.namespace, request.session)
             self._sessions.remember(key, decision.worker, now=now)
@@ -204,6 +235,7 @@ class RoutingTable:
         if worker is not None:
             rate = worker.rate.tokens_per_s
             worker.load.first_byte(reservation.prefill_tokens, tokens_per_s=rate, now=now)
+            self._reorder(worker)
 
     def release(self, reservation: Reservation, outcome: Outcome, *, now: float) -> Assessment:
         """End a reservation: its load goes, its usage teaches, its isolation is judged. A second call is harmless."""
@@ -224,7 +256,10 @@ class RoutingTable:
             pool = self._fleet.pools.get(worker.pool)
             if pool is not None and pool.by_id.get(worker.id) is worker:
                 pool.outstanding -= 1
+                pool.reorder(worker)
+                self._heat_reply(reservation, pool, now)
             self._learn(reservation, outcome, worker)
+            self._note_reply(reservation, outcome, worker, now)
             saved_ms = (outcome.cached_tokens or 0) / worker.rate.tokens_per_s * 1000.0
         return Assessment(decision.predicted_hit_tokens, saved_ms, verdict.isolation, verdict.bound_tokens)
 
@@ -261,6 +296,12 @@ class RoutingTable:
             sessions=len(self._sessions),
         )
 
+    def _view(self, request: RoutingRequest, pool: Pool, now: float) -> View:
+        matched: dict[WorkerId, int] = {}
+        if request.exact is None and request.fingerprint is not None:
+            matched = dict(self._index.matches(request.grant.tenant, request.fingerprint.hashes))
+        return view_of(request, pool, matched, now=now)
+
     def drain_heat(self, *, now: float) -> list[PrefixHeat]:
         """Hot prefixes since the last call, hottest first."""
         return self._heat.drain(self._tokens_of)
@@ -273,14 +314,61 @@ class RoutingTable:
     def _add_heat(self, worker: RoutableWorker, pool: Pool, tokens: int, now: float) -> None:
         age_s = now - pool.heat_started_at
         if age_s > HEAT_RESCALE_AFTER_S:
-            decay = 2.0 ** (-age_s / choice.HEAT_HALF_LIFE_S)
+            decay = 2.0 ** (-age_s / HEAT_HALF_LIFE_S)
             for member in pool.workers:
                 member.heat_ms *= decay
             pool.heat_ms *= decay
             pool.heat_started_at, age_s = now, 0.0
-        grown_ms = tokens / worker.rate.tokens_per_s * 1000.0 * 2.0 ** (age_s / choice.HEAT_HALF_LIFE_S)
+            pool.take_foreign()
+        grown_ms = tokens / worker.rate.tokens_per_s * 1000.0 * 2.0 ** (age_s / HEAT_HALF_LIFE_S)
         worker.heat_ms += grown_ms
         pool.heat_ms += grown_ms
+
+    def _heat_prefix(self, decision: Decision, pool: Pool, load_ms: float, requests: float, now: float) -> None:
+        """Measured heat of the prompt's prefixes, which decides how many homes they have (S3.6)."""
+        request = decision.request
+        hashes = request.exact.block_hashes if request.exact is not None else _hashes(request.fingerprint)
+        if hashes:
+            # Each router sees its share of a prefix's traffic: with others alive the whole is about as many times more.
+            routers = 1 + (self._other_routers or 0)
+            first = first_blocks(request, pool)
+            pool.hot.add(hashes, first, load_ms=load_ms * routers, requests=requests, now=now)
+
+    def _heat_reply(self, reservation: Reservation, pool: Pool, now: float) -> None:
+        """A reply's load: its time under way as a share of the requests that a worker takes at the red line."""
+        if reservation.first_byte_at is not None:
+            decode_ms = (now - reservation.first_byte_at) * 1000.0 / max(1, pool.policy.spill_outstanding)
+            self._heat_prefix(reservation.decision, pool, decode_ms, 0.0, now)
+
+    def _note_room(self, worker: RoutableWorker | None, now: float) -> None:
+        """What of the worker's cache is believed to be free, and what the next block would evict. O(1)."""
+        pool = None if worker is None else self._fleet.pools.get(worker.pool)
+        holder = None if worker is None else self._index.holder(worker.id)
+        if worker is None or pool is None or holder is None or not worker.capacity_tokens:
+            return
+        tokens_a_block = self._fingerprinter.block_bytes / pool.text.bytes_per_token
+        self._index.set_capacity(worker.id, worker.capacity_tokens / tokens_a_block)
+        worker.free_tokens = holder.free_blocks * tokens_a_block
+        worker.reuse = holder.tail_reuse(now)
+
+    def _note_reply(self, reservation: Reservation, outcome: Outcome, worker: RoutableWorker, now: float) -> None:
+        """A reply stays in the worker's cache, and what was predicted too much is given back to the tenant."""
+        grant = reservation.decision.request.grant
+        pool = self._fleet.pools.get(worker.pool)
+        if outcome.completion_tokens and pool is not None and worker.capacity_tokens:
+            blocks = outcome.completion_tokens * pool.text.bytes_per_token / self._fingerprinter.block_bytes
+            self._index.occupy(worker.id, blocks, now=now)
+        charged = reservation.prefill_tokens
+        if outcome.prompt_tokens is not None and outcome.cached_tokens is not None:
+            used = max(outcome.prompt_tokens - outcome.cached_tokens, 0)
+            self._budgets.charge(grant.tenant, used - charged, now=now)
+        elif not outcome.ok and reservation.first_byte_at is None:
+            self._budgets.charge(grant.tenant, -charged, now=now)
+
+    def _reorder(self, worker: RoutableWorker) -> None:
+        pool = self._fleet.pools.get(worker.pool)
+        if pool is not None and pool.by_id.get(worker.id) is worker:
+            pool.reorder(worker)
 
     def _history_complete(self, reservation: Reservation, worker: RoutableWorker) -> bool:
         grant = reservation.decision.request.grant
@@ -308,7 +396,7 @@ class RoutingTable:
                     decision.request.grant.tenant,
                     fingerprint.hashes,
                     decision.worker,
-                    from_block=decision.matched_blocks,
+                    from_block=_matched_blocks(decision, fingerprint),
                 )
             return
         if outcome.prompt_tokens is not None:
@@ -345,3 +433,14 @@ class RoutingTable:
             return "ejected"
         pool = self._fleet.pools.get(worker.pool)
         return "full" if pool is not None and worker.watermarks.full(pool.policy.watermark) else "ready"
+
+
+def _hashes(fingerprint: Fingerprint | None) -> list[int]:
+    return [] if fingerprint is None else fingerprint.hashes
+
+
+def _matched_blocks(decision: Decision, fingerprint: Fingerprint) -> int:
+    """Blocks of the fingerprint that the worker held before; of an exact prompt, those its hits cover."""
+    if decision.request.exact is None:
+        return decision.matched_blocks
+    return len(fingerprint.hashes) * decision.predicted_hit_tokens // max(decision.predicted_prompt_tokens, 1)

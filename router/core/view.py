@@ -1,0 +1,131 @@
+"""What one choice knows: the request beside its pool at this moment. Built once a request, read by score and choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from router.contract.ids import WorkerId
+from router.core.fleet import Pool, RoutableWorker
+from router.core.hot import HotHead
+from router.core.model import ExactMatch, RoutingRequest
+from router.core.transfer import Hit, exact_hit
+
+FAIR_SHARE = 1.25
+"""Requests under way above this multiple of the pool's mean are imbalance."""
+FAIR_REQUESTS = 2.0
+"""Requests above it that are still fair: at low load counts mean little."""
+HOT_SPOT_SHARE = 0.05
+"""Part of the uncached prefill given lately above the pool's mean that is charged: spreads what saves little (C37)."""
+HEAT_HALF_LIFE_S = 60.0
+"""Half-life of the uncached prefill given to a worker: hot spots are a matter of minutes, not of single requests."""
+HOME_BLOCKS = 4
+"""Depth at which a prefix gets its home on the ring: the turns of a conversation agree on their first 2 KiB."""
+HOME_TOKENS = 512
+"""The same depth in tokens, for exact prompts, whose blocks are the worker's own: 2 KiB of text."""
+UNKNOWN_PROMPT_TOKENS = 1000
+"""Assumed of a prompt without text (images, token ids)."""
+PRIORITY_MAX = 4
+"""Steps of priority; each weighs the queue by √2, so that the extremes are 4 times and a quarter."""
+
+_NOTHING = Hit(0, 0)
+
+
+@dataclass(slots=True)
+class View:
+    request: RoutingRequest
+    pool: Pool
+    now: float
+    held: Mapping[WorkerId, int] | Mapping[WorkerId, ExactMatch]
+    """Blocks of the fingerprint each worker is thought to hold, or what it says it holds of an exact prompt."""
+    hashes: Sequence[int]
+    """The prompt's chain of blocks: keys of the ring and of heat."""
+    first_blocks: int
+    """Blocks at which a prefix gets its home."""
+    prompt_tokens: int
+    tokens_a_block: float
+    cold_ms: float
+    """Prefill of the whole prompt on the pool's typical worker."""
+    full: frozenset[WorkerId]
+    fair_outstanding: float
+    """Requests under way above which a worker is charged for imbalance."""
+    fair_heat_ms: float
+    hot_spot_factor: float
+    queue_weight: float
+    """Of the namespace's priority."""
+    ignore_ejection: bool
+    hot: HotHead | None
+    """The part of the prompt that is hot enough for several homes."""
+    homes: frozenset[WorkerId]
+    """Its homes; empty without a hot head."""
+    considered: list[RoutableWorker] = field(default_factory=list)
+    """The eligible workers that were scored."""
+    _hits: dict[WorkerId, Hit] = field(default_factory=dict)
+
+    def hit(self, worker: RoutableWorker) -> Hit:
+        """What of the prompt the worker need not compute."""
+        hit = self._hits.get(worker.id)
+        if hit is None:
+            held = self.held.get(worker.id)
+            hit = self._hits[worker.id] = _NOTHING if held is None else self._hit_of(worker, held)
+        return hit
+
+    def _hit_of(self, worker: RoutableWorker, held: int | ExactMatch) -> Hit:
+        if isinstance(held, int):
+            # The last token is always computed.
+            return Hit(held, min(int(held * self.tokens_a_block), max(self.prompt_tokens - 1, 0)))
+        return exact_hit(
+            held,
+            prompt_tokens=self.prompt_tokens,
+            block_tokens=self.pool.policy.block_size,
+            tokens_per_s=worker.rate.tokens_per_s,
+            link=self.pool.link,
+        )
+
+
+def view_of(request: RoutingRequest, pool: Pool, matched: Mapping[WorkerId, int], *, now: float) -> View:
+    """`matched`: blocks of the fingerprint by worker, as the approximate index says; unused for an exact prompt."""
+    exact, fingerprint = request.exact, request.fingerprint
+    held: Mapping[WorkerId, int] | Mapping[WorkerId, ExactMatch] = matched
+    hashes: Sequence[int] = ()
+    tokens, tokens_a_block, first = UNKNOWN_PROMPT_TOKENS, 0.0, first_blocks(request, pool)
+    if exact is not None:
+        held, hashes, tokens = exact.matches, exact.block_hashes, max(exact.prompt_tokens, 1)
+        tokens_a_block = float(pool.policy.block_size)
+    elif fingerprint is not None:
+        hashes = fingerprint.hashes
+        tokens = max(pool.text.tokens(fingerprint.text_bytes), 1)
+        tokens_a_block = fingerprint.block_bytes / pool.text.bytes_per_token
+    members = max(len(pool.serving), 1)
+    policy = request.grant.policy
+    hot = pool.hot.head(hashes, first, homes_max=members, now=now) if hashes else None
+    return View(
+        request=request,
+        pool=pool,
+        now=now,
+        held=held,
+        hashes=hashes,
+        first_blocks=first,
+        prompt_tokens=tokens,
+        tokens_a_block=tokens_a_block,
+        cold_ms=tokens / pool.rate.tokens_per_s * 1000.0,
+        full=pool.full(policy.watermark or pool.policy.watermark),
+        fair_outstanding=_fair_outstanding(pool, members),
+        fair_heat_ms=pool.heat_ms / members,
+        hot_spot_factor=HOT_SPOT_SHARE * 2.0 ** ((pool.heat_started_at - now) / HEAT_HALF_LIFE_S),
+        queue_weight=2.0 ** (min(max(policy.priority, -PRIORITY_MAX), PRIORITY_MAX) / 2.0) if policy.priority else 1.0,
+        ignore_ejection=now >= pool.ejected_until or pool.panics(now),
+        hot=hot,
+        homes=frozenset() if hot is None else pool.homes(hot.key, hot.homes),
+    )
+
+
+def first_blocks(request: RoutingRequest, pool: Pool) -> int:
+    """Blocks at which the prompt's prefix gets its home and is first followed for heat."""
+    return HOME_BLOCKS if request.exact is None else max(1, HOME_TOKENS // pool.policy.block_size)
+
+
+def _fair_outstanding(pool: Pool, members: int) -> float:
+    """The pool's mean and a quarter more, but not above the red line unless the mean itself is (S2.3)."""
+    mean = (pool.outstanding + pool.foreign_requests) / members
+    return min(FAIR_SHARE * mean + FAIR_REQUESTS, max(float(pool.policy.spill_outstanding), mean))
