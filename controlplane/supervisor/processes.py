@@ -8,6 +8,7 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +17,8 @@ from pathlib import Path
 from controlplane.config import BASE_DIR
 
 PR_SET_PDEATHSIG = 1
+STARTED_FIELD = 19
+"""Of /proc/<pid>/stat, counted after the program's name: `starttime`, in clock ticks since boot (proc(5))."""
 OUTPUT_END_WITHIN_S = 1.0
 """What a process wrote last is still in its pipe when it has ended."""
 LINE_BYTES_MAX = 8 * 1024
@@ -36,6 +39,15 @@ class Role:
     """Its end with status 0 is its end, not a crash."""
     shows_stdout: bool = True
     """False: only what it writes to standard error belongs to the common log."""
+
+
+def own_age_s() -> float:
+    """Seconds since this process began, interpreter start and imports included. 0 where /proc does not say."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[STARTED_FIELD])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError):
+        return 0.0
 
 
 def die_with_parent(death_signal: int, parent_pid: int) -> None:

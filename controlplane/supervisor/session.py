@@ -25,7 +25,7 @@ from controlplane.supervisor.config import EVENTS_PORT_OFFSET, REPLAY_PORT_OFFSE
 from controlplane.supervisor.lag import sample_lags
 from controlplane.supervisor.live_client import count_updates, session_cookie
 from controlplane.supervisor.ports import Port, taken
-from controlplane.supervisor.processes import Role
+from controlplane.supervisor.processes import Role, own_age_s
 from controlplane.supervisor.readiness import NotReady, url_answers, valkey_answers
 from controlplane.supervisor.report import build_report, save_report, settled
 from controlplane.supervisor.supervisor import Supervisor
@@ -57,7 +57,7 @@ class Session:
     terminal: Terminal
     supervisor: Supervisor
     stop: asyncio.Event
-    started_s: float = field(default_factory=time.monotonic)
+    started_s: float = field(default_factory=lambda: time.monotonic() - own_age_s())
     serving_at: datetime | None = None
     seconds_to_serving: float = 0.0
     updates: list[float] = field(default_factory=list)
