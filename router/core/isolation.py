@@ -17,6 +17,8 @@ may fill the cache first) raise m.
 
 Two prompts that the worker renders to the same tokens must have the same canonical text, or their common prefix is
 underrated: whoever makes that text keeps this (for example: equal tools in another JSON spelling, trimmed blanks).
+Where it cannot be kept, because prompts came in several forms (chat, raw text, token ids) or with media, what lies
+above the byte bound is `unknown`.
 
 A violation is claimed only while history is complete: see `history_complete`. Costs: `begin` O(rivals · log blocks),
 `assess` O(1), and O(m) for the rare answer above the byte bound. Memory: O(namespaces × workers in use), bounded.
@@ -43,6 +45,7 @@ class _Record:
     """What one generation of a namespace sent to one worker, beyond the blocks in the index."""
 
     models: set[str] = field(default_factory=set)
+    forms: set[str] = field(default_factory=set)
     requests: int = 0
     loose_tokens: int | None = 0
     """The most P + C of answered requests without a whole block; None when one ended without saying."""
@@ -82,6 +85,7 @@ class HistoryBook:
         )
         record.requests += 1
         record.models.add(request.grant.model)
+        record.forms.add(request.form)
         self._meet_rivals(record, reservation, hashes)
         if hashes:
             self._leaves_under_way[hashes[-1]] = self._leaves_under_way.get(hashes[-1], 0) + 1
@@ -137,6 +141,9 @@ class HistoryBook:
         bound = covered + self._template_tokens_max
         if cached <= bound:
             return bound
+        if len(record.forms) > 1 or "media" in record.forms:
+            # Another form may have filled the cache with the same tokens; media has tokens that no byte stands for.
+            return None
         own_loose = 0 if fingerprint.hashes else 1
         if len(record.models) > 1 or record.loose_tokens is None or record.loose_under_way > own_loose:
             return None

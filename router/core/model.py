@@ -75,6 +75,9 @@ class RoutingRequest:
     """Client's session id (`X-Session-ID` or `user`), already bounded in length."""
     max_tokens: int | None = None
     template: TemplateRef = _NO_TEMPLATE
+    form: str = "chat"
+    """How the prompt came: `chat`, `text`, `ids`, `media` or `several`. Equal tokens in two forms differ as text, and
+    of media it is not known how many tokens they are."""
     exclude: frozenset[WorkerId] = frozenset()
     """Workers already tried for this request."""
     exact: ExactPrompt | None = None

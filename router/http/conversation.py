@@ -1,28 +1,34 @@
-"""The conversation inside a request body: messages or prompt, checked, with the canonical text behind its fingerprint.
-
-The canonical text is what decides the prefix: template settings and tools, then role and content of each message, or
-the prompt. Parts are separated by bytes that UTF-8 never contains, so that ("ab", "c") and ("a", "bc") differ while a
-longer conversation still begins with the bytes of the shorter one.
-"""
+"""The conversation inside a chat or completion request, checked, with the canonical text behind its fingerprint."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from router.http.depth import check_depth
+from router.http.canonical import CONTENT, ROLE, call, stable_arguments, stable_json, token_ids
 from router.http.errors import BadRequest
-from router.http.fields import NEVER_FORWARDED, PROMPTS_MAX
-from router.http.media import check_media_url
+from router.http.fields import PROMPTS_MAX
+from router.http.parts import decode_checked, read_parts
 
 MESSAGES_MAX = 10_000
-ROLE = b"\xff"
-CONTENT = b"\xfe"
-CALLS = b"\xfd"
-HEAD = b"\xfc"
-"""Separators: none of these bytes occurs in UTF-8."""
+ATTRIBUTION = b"x-anthropic-billing-header"
+"""First line of a system text that vLLM drops: it differs on every request of one well-known client."""
+
+
+class Conversation(NamedTuple):
+    forward: Raw | bytes
+    """JSON of the main field for the worker."""
+    text: bytes | None
+    """Canonical text, None where there is no single prompt."""
+    form: str
+    """What kind of text: see FORMS."""
+
+
+FORMS = ("chat", "text", "ids", "media", "several")
+"""How the prompt came. The same tokens may come in two forms, with different canonical text: what is known of one
+form says nothing about the other. Of media it is not known how many tokens they are."""
 
 
 class Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -43,41 +49,44 @@ class Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 _MESSAGE_KEYS = frozenset(Message.__struct_fields__)
 _decode_messages = msgspec.json.Decoder(list[Message]).decode
 _decode_loose = msgspec.json.Decoder(list[dict[str, Raw]]).decode
-_decode_part = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_prompt = msgspec.json.Decoder(str | list[Any]).decode
-_decode_any = msgspec.json.decode
 
 
-def read_messages(raw: Raw, *, body_bytes: int) -> tuple[Raw | bytes, bytes | None]:
-    """(JSON to forward, canonical text or None when parts are not text). Raises BadRequest."""
+def read_messages(raw: Raw, *, body_bytes: int, param: str = "messages") -> Conversation:
+    """Raises BadRequest."""
     if body_bytes > MESSAGES_MAX * 16:
-        _check_message_count(raw)
+        check_message_count(raw, param=param)
     forward: Raw | bytes = raw
     try:
         messages = _decode_messages(raw)
     except msgspec.ValidationError as error:
         if "unknown field" not in str(error):
-            raise BadRequest(f"messages: {error}", param="messages") from None
+            raise BadRequest(f"{param}: {error}", param=param) from None
         forward = _without_unknown_keys(raw)
-        messages = _decode_strict(forward)
+        messages = _decode_strict(forward, param)
     if not messages:
-        raise BadRequest("messages must not be empty.", param="messages")
+        raise BadRequest(f"{param} must not be empty.", param=param)
     if len(messages) > MESSAGES_MAX:
-        raise BadRequest(f"More than {MESSAGES_MAX} messages.", param="messages")
-    return _canonical(forward, messages)
+        raise BadRequest(f"More than {MESSAGES_MAX} messages.", param=param)
+    return _canonical(forward, messages, param)
 
 
-def _decode_strict(data: bytes) -> list[Message]:
+def check_message_count(raw: Raw, *, param: str) -> None:
+    """Before a million structs are built: every message has a role."""
+    if bytes(raw).count(b'"role"') > MESSAGES_MAX * 2:
+        raise BadRequest(f"More than {MESSAGES_MAX} messages.", param=param)
+
+
+def system_text(text: bytes) -> bytes:
+    """A system message without the attribution line."""
+    return text.partition(b"\n")[2] if text.startswith(ATTRIBUTION) else text
+
+
+def _decode_strict(data: bytes, param: str) -> list[Message]:
     try:
         return _decode_messages(data)
     except msgspec.ValidationError as error:
-        raise BadRequest(f"messages: {error}", param="messages") from None
-
-
-def _check_message_count(raw: Raw) -> None:
-    """Before a million structs are built: every message has a role."""
-    if bytes(raw).count(b'"role"') > MESSAGES_MAX * 2:
-        raise BadRequest(f"More than {MESSAGES_MAX} messages.", param="messages")
+        raise BadRequest(f"{param}: {error}", param=param) from None
 
 
 def _without_unknown_keys(raw: Raw) -> bytes:
@@ -87,78 +96,78 @@ def _without_unknown_keys(raw: Raw) -> bytes:
     )
 
 
-def _canonical(forward: Raw | bytes, messages: list[Message]) -> tuple[Raw | bytes, bytes | None]:
+def _canonical(forward: Raw | bytes, messages: list[Message], param: str) -> Conversation:
     out: list[bytes] = []
-    text_only, dirty = True, False
+    media = dirty = False
     for message in messages:
-        out += (ROLE, message.role.encode(), CONTENT)
-        content = message.content
+        role, content = message.role, message.content
+        out += (ROLE, role.encode(), CONTENT)
+        text = b""
         if type(content) is str:
-            out.append(content.encode())
+            text = content.encode()
         elif type(content) is list:
-            part_text, part_dirty = _read_parts(content)
-            dirty = dirty or part_dirty
-            if part_text is None:
-                text_only = False
-            else:
-                out.append(part_text)
-        elif message.role == "user":
-            raise BadRequest("A user message needs content.", param="messages")
-        for extra in (message.tool_calls, message.function_call, message.audio, message.tools, message.annotations):
-            if extra is not UNSET:
-                _decode_checked(extra)
+            text, has_media, part_dirty = read_parts(content, param=param)
+            media, dirty = media or has_media, dirty or part_dirty
+        elif role == "user":
+            raise BadRequest("A user message needs content.", param=param)
+        out.append(system_text(text) if role == "system" else text)
+        _check_extras(message, param)
         if message.tool_calls is not UNSET:
-            out += (CALLS, bytes(message.tool_calls))
+            out.append(_calls(message.tool_calls, param))
     if dirty:
         forward = msgspec.json.encode(messages)
-    return forward, b"".join(out) if text_only else None
+    return Conversation(forward, b"".join(out), "media" if media else "chat")
 
 
-def _decode_checked(raw: Raw) -> Any:
-    check_depth("messages", raw)
-    try:
-        return _decode_any(raw)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BadRequest(f"messages: {error}", param="messages") from None
+def _check_extras(message: Message, param: str) -> None:
+    for extra in (message.function_call, message.audio, message.tools, message.annotations):
+        if extra is not UNSET:
+            decode_checked(extra, param=param)
 
 
-def _read_parts(parts: list[dict[str, Raw]]) -> tuple[bytes | None, bool]:
-    """(their text, or None when one is not text; whether an identity field was taken out)."""
-    out: list[bytes] = []
-    text_only, dirty = True, False
-    for part in parts:
-        for name in NEVER_FORWARDED & part.keys():
-            del part[name]
-            dirty = True
-        values = {name: _decode_checked(value) for name, value in part.items()}
-        kind = values.get("type")
-        text = values.get("text")
-        if kind in ("text", "input_text") and type(text) is str:
-            out.append(text.encode())
-        elif type(kind) is str and kind not in ("text", "input_text"):
-            text_only = False
-            check_media_url(values)
-        else:
-            raise BadRequest("A content part needs a type, and a text part its text.", param="messages")
-    return (CONTENT.join(out) if text_only else None), dirty
+def _calls(raw: Raw, param: str) -> bytes:
+    """Name and arguments of each tool call, as templates print them."""
+    calls = decode_checked(raw, param=param)
+    if type(calls) is not list:
+        return b"" if calls is None else stable_json(calls)
+    return b"".join(_one_call(item) for item in calls)
 
 
-def read_prompt(raw: Raw) -> bytes | None:
-    """Canonical text of `prompt`, None when it is token ids or several prompts. Raises BadRequest."""
+def _one_call(item: Any) -> bytes:
+    """Any: an element of the client's list; what is no tool call is left to the worker's judgement."""
+    function = item.get("function") if type(item) is dict else None
+    if type(function) is not dict or type(function.get("name")) is not str:
+        return stable_json(item)
+    arguments = function.get("arguments")
+    return call(function["name"], stable_arguments(arguments) if type(arguments) is str else stable_json(arguments))
+
+
+def read_prompt(raw: Raw, *, param: str = "prompt", prompts_max: int = PROMPTS_MAX) -> Conversation:
+    """A text, token ids, or a list of either. Raises BadRequest."""
     try:
         prompt = _decode_prompt(raw)
     except msgspec.ValidationError as error:
-        raise BadRequest(f"prompt: {error}", param="prompt") from None
-    if type(prompt) is str:
-        return CONTENT + prompt.encode()
+        raise BadRequest(f"{param}: {error}", param=param) from None
+    if isinstance(prompt, str):
+        return Conversation(raw, CONTENT + prompt.encode(), "text")
     if not prompt:
-        raise BadRequest("prompt must not be empty.", param="prompt")
-    if all(type(item) is int for item in prompt):
-        return None
-    if len(prompt) > PROMPTS_MAX:
-        raise BadRequest(f"More than {PROMPTS_MAX} prompts in one request.", param="prompt")
+        raise BadRequest(f"{param} must not be empty.", param=param)
+    if _are_ids(prompt):
+        return Conversation(raw, token_ids(prompt), "ids")
+    if len(prompt) > prompts_max:
+        raise BadRequest(f"More than {prompts_max} prompts in one request.", param=param)
+    only = prompt[0] if len(prompt) == 1 else None
     if all(type(item) is str for item in prompt):
-        return CONTENT + prompt[0].encode() if len(prompt) == 1 else None
-    if all(type(item) is list and item and all(type(token) is int for token in item) for item in prompt):
-        return None
-    raise BadRequest("prompt must be a string, token ids, or a list of either.", param="prompt")
+        return Conversation(raw, CONTENT + only.encode(), "text") if only is not None else _several(raw)
+    if all(type(item) is list and item and _are_ids(item) for item in prompt):
+        return Conversation(raw, token_ids(only), "ids") if only is not None else _several(raw)
+    raise BadRequest(f"{param} must be a string, token ids, or a list of either.", param=param)
+
+
+def _several(raw: Raw) -> Conversation:
+    """One fingerprint cannot stand for many prompts."""
+    return Conversation(raw, None, "several")
+
+
+def _are_ids(items: list[Any]) -> bool:
+    return all(type(item) is int for item in items)

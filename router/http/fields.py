@@ -1,18 +1,20 @@
 """The request fields each endpoint knows (S3), with the type each must have; and those no client may ever set.
 
-Sources: OpenAI's API reference for chat and text completions; vLLM 0.32's `ChatCompletionRequest` and
-`CompletionRequest` with the older `guided_*` spellings.
+Sources: OpenAI's API reference for chat, text completions, responses and embeddings; Anthropic's for messages; vLLM
+0.32's request models of the five endpoints, with the older `guided_*` spellings.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 N_MAX = 8
 PROMPTS_MAX = 16
+INPUTS_MAX = 2048
+"""Texts of one embeddings request, as OpenAI allows: they cost prefill only, and clients send batches."""
 GRAMMAR_BYTES_MAX = 64 * 1024
 """Bound for each field that a worker compiles into an automaton: regex, grammar, JSON schema."""
 STOPS_MAX = 16
@@ -21,13 +23,17 @@ LIST_MAX = 4096
 NEVER_FORWARDED = frozenset((
     "cache_salt", "kv_transfer_params", "ec_transfer_params", "mm_hashes", "mm_payload", "return_mm_kwargs",
     "prompt_embeds", "request_id", "session_id", "priority", "vllm_xargs", "mm_processor_kwargs",
-    "media_io_kwargs", "extra_body",
+    "media_io_kwargs", "extra_body", "mcp_servers", "container", "previous_response_id", "enable_response_messages",
 ))  # fmt: skip
-"""Salts, identities and levers on the worker's memory: dropped whatever the namespace's policy says (S2)."""
+"""Salts, identities and levers on the worker's memory: dropped whatever the namespace's policy says (S2).
+
+`mcp_servers` and `container` name services that the worker would call; `previous_response_id` names another request's
+conversation; `enable_response_messages` puts the client's own JSON behind the usage block, where usage is looked for.
+"""
 
 COMPILED = frozenset((
     "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_grammar", "guided_choice",
-    "guided_whitespace_pattern", "structural_tag",
+    "guided_whitespace_pattern", "structural_tag", "text", "output_config",
 ))  # fmt: skip
 
 _Number = Annotated[float, Meta(ge=-1e9, le=1e9)] | None
@@ -39,6 +45,7 @@ _N = Annotated[int, Meta(ge=1, le=N_MAX)] | None
 _Ids = Annotated[list[int], Meta(max_length=LIST_MAX)] | None
 _Words = Annotated[list[str], Meta(max_length=LIST_MAX)] | None
 _Stop = str | Annotated[list[str], Meta(max_length=STOPS_MAX)] | None
+_Stops = Annotated[list[str], Meta(max_length=STOPS_MAX)] | None
 _Map = dict[str, Any] | None
 _Anything = Any
 
@@ -75,6 +82,37 @@ _CHAT: dict[str, Any] = _SHARED | {
 
 _TEXT: dict[str, Any] = _SHARED | {"logprobs": _Int, "best_of": _N, "suffix": _Text}
 
+_MODEL: dict[str, Any] = {"model": _SHARED["model"]}
+_Tools = Annotated[list[dict[str, Any]], Meta(max_length=1024)] | None
+
+_MESSAGES: dict[str, Any] = _MODEL | {
+    "max_tokens": Annotated[int, Meta(ge=1, le=100_000_000)], "metadata": _Map, "stop_sequences": _Stops,
+    "stream": _Flag, "temperature": _Number, "top_p": _Number, "top_k": _Int, "thinking": _Map, "tools": _Tools,
+    "tool_choice": _Map, "service_tier": _Text, "output_config": _Map, "context_management": _Map,
+    "cache_control": _Map, "inference_geo": _Text, "watermarking": _Flag, "chat_template_kwargs": _Map,
+}  # fmt: skip
+
+_RESPONSES: dict[str, Any] = _MODEL | {
+    "background": _Flag, "include": _Words, "instructions": _Text, "max_output_tokens": _Count,
+    "max_tool_calls": _Count, "metadata": _Map, "logit_bias": dict[str, float] | None, "parallel_tool_calls": _Flag,
+    "conversation": _Anything, "prompt": _Anything, "reasoning": _Map, "include_reasoning": _Flag,
+    "service_tier": _Text, "store": _Flag, "stream": _Flag, "stream_options": _Map, "temperature": _Number,
+    "text": _Map, "tool_choice": str | dict[str, Any] | None, "tools": _Tools, "top_logprobs": _Int,
+    "top_p": _Number, "top_k": _Int, "min_p": _Number, "truncation": _Text, "user": _Text,
+    "safety_identifier": _Text, "prompt_cache_key": _Text, "prompt_cache_retention": _Text,
+    "skip_special_tokens": _Flag, "include_stop_str_in_output": _Flag, "presence_penalty": _Number,
+    "frequency_penalty": _Number, "repetition_penalty": _Number, "seed": _Int, "stop": _Stop, "stop_token_ids": _Ids,
+    "ignore_eos": _Flag, "structured_outputs": _Map, "watermarking": _Flag, "chat_template_kwargs": _Map,
+    "previous_input_messages": Annotated[list[dict[str, Any]], Meta(max_length=LIST_MAX)] | None,
+}  # fmt: skip
+
+_EMBEDDINGS: dict[str, Any] = _MODEL | {
+    "encoding_format": Literal["float", "base64"] | None, "dimensions": _Count, "user": _Text,
+    "truncate_prompt_tokens": _Int, "truncation_side": _Text, "padding": _Text, "add_special_tokens": _Flag,
+    "add_generation_prompt": _Flag, "continue_final_message": _Flag, "chat_template": _Text,
+    "chat_template_kwargs": _Map, "embed_dtype": _Text, "endianness": _Text, "use_activation": _Flag,
+}  # fmt: skip
+
 
 class Field:
     """One known field: how its value is checked and the bytes that introduce it upstream."""
@@ -87,6 +125,13 @@ class Field:
         self.compiled = name in COMPILED
 
 
-CHAT_FIELDS = {name: Field(name, type_) for name, type_ in _CHAT.items()}
-TEXT_FIELDS = {name: Field(name, type_) for name, type_ in _TEXT.items()}
-"""All but the conversation itself (`messages`, `prompt`), which `conversation` reads."""
+def _fields(types: dict[str, Any]) -> dict[str, Field]:
+    return {name: Field(name, type_) for name, type_ in types.items()}
+
+
+CHAT_FIELDS = _fields(_CHAT)
+TEXT_FIELDS = _fields(_TEXT)
+MESSAGES_FIELDS = _fields(_MESSAGES)
+RESPONSES_FIELDS = _fields(_RESPONSES)
+EMBEDDINGS_FIELDS = _fields(_EMBEDDINGS)
+"""All but the conversation itself (`messages`, `prompt`, `input`, `system`), which has readers of its own."""

@@ -1,4 +1,4 @@
-"""Strict parse of an OpenAI request body, and the body that goes upstream.
+"""Strict parse of a request body, and the body that goes upstream.
 
 The body is decoded into raw values by key, so that escaped and repeated keys collapse into one; known values are
 checked and forwarded byte for byte; exactly one `cache_salt`, ours, is added (S2).
@@ -13,32 +13,31 @@ import msgspec
 from msgspec import Raw
 
 from router.contract.snapshot import UnknownFields
-from router.http import conversation
 from router.http.depth import check_depth
+from router.http.endpoints import CHAT, TEXT, Endpoint, Prompt
 from router.http.errors import BadRequest
-from router.http.fields import CHAT_FIELDS, GRAMMAR_BYTES_MAX, NEVER_FORWARDED, TEXT_FIELDS
+from router.http.fields import GRAMMAR_BYTES_MAX, NEVER_FORWARDED
 
 COMPILED_DEPTH_MAX = 32
 FIELDS_MAX = 256
 SESSION_CHARS_MAX = 256
 _NESTED = (list, dict)
-_RENDERED = ("chat_template", "chat_template_kwargs", "documents", "tools", "functions")
-"""Fields the chat template puts in front of the messages or that change how it renders them."""
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
-_decode_text = msgspec.json.Decoder(str).decode
 
 
 @dataclass(slots=True)
 class ApiRequest:
     """One checked request. `fields` keeps the client's own bytes of every value that may go upstream."""
 
-    chat: bool
+    endpoint: Endpoint
     model: str
     fields: list[tuple[bytes, Raw | bytes]]
     unknown: dict[str, Raw]
     text: bytes | None
     """Canonical text for the fingerprint, None when there is none."""
+    form: str
+    """What kind of text it is: one of `conversation.FORMS`."""
     stream: bool
     wants_usage: bool
     """The client itself asked for the usage chunk of a stream."""
@@ -48,12 +47,17 @@ class ApiRequest:
 
 
 def parse(body: bytes, *, chat: bool) -> ApiRequest:
+    """A chat or text completion. Raises BadRequest."""
+    return parse_for(CHAT if chat else TEXT, body)
+
+
+def parse_for(endpoint: Endpoint, body: bytes) -> ApiRequest:
     """Raises BadRequest naming the field; never anything else."""
     raws = _decode_body(body)
-    known = CHAT_FIELDS if chat else TEXT_FIELDS
-    main = "messages" if chat else "prompt"
-    if main not in raws:
-        raise BadRequest(f"{main} is missing.", param=main)
+    known, main, kept_back = endpoint.fields, endpoint.main, endpoint.kept_back
+    if main.isdisjoint(raws):
+        name = min(main)
+        raise BadRequest(f"{name} is missing.", param=name)
     if "model" not in raws:
         raise BadRequest("model is missing.", param="model")
     fields: list[tuple[bytes, Raw | bytes]] = []
@@ -72,13 +76,13 @@ def parse(body: bytes, *, chat: bool) -> ApiRequest:
                 raise BadRequest(f"{name} is nested too deeply.", param=name) from None
             if type(value) in _NESTED:
                 check_depth(name, raw)
-            if name != "stream_options":
+            if name not in kept_back:
                 fields.append((field.intro, raw))
-        elif name != main and name not in NEVER_FORWARDED:
+        elif name not in main and name not in NEVER_FORWARDED and name != "system":
             unknown[name] = raw
-    forward, text = _conversation(raws, main, len(body))
-    fields.append((b'"messages":' if chat else b'"prompt":', forward))
-    return _assemble(chat, fields, unknown, values, _with_rendered(text, raws) if chat else text)
+    forward, text, form = _read(endpoint, raws, values, len(body))
+    fields += forward
+    return _assemble(endpoint, fields, unknown, values, text, form)
 
 
 def upstream_body(request: ApiRequest, *, salt: str, unknown_fields: UnknownFields) -> bytes:
@@ -86,8 +90,10 @@ def upstream_body(request: ApiRequest, *, salt: str, unknown_fields: UnknownFiel
     parts: list[bytes | Raw] = [b'{"cache_salt":"', salt.encode(), b'"']
     for intro, raw in request.fields:
         parts += (b",", intro, raw)
-    if request.stream:
+    if request.stream and request.endpoint.stream_usage:
         parts += (b',"stream_options":', _stream_options(request))
+    if request.endpoint.fixed:
+        parts += (b",", request.endpoint.fixed)
     if request.unknown and unknown_fields != "drop":
         if unknown_fields == "reject":
             name = next(iter(request.unknown))[:64]
@@ -134,47 +140,50 @@ def _check_compiled(name: str, raw: Raw) -> None:
     check_depth(name, raw, COMPILED_DEPTH_MAX)
 
 
-def _conversation(raws: dict[str, Raw], main: str, body_bytes: int) -> tuple[Raw | bytes, bytes | None]:
-    raw = raws[main]
+def _read(endpoint: Endpoint, raws: dict[str, Raw], values: dict[str, Any], body_bytes: int) -> Prompt:
     try:
-        if main == "prompt":
-            return raw, conversation.read_prompt(raw)
-        return conversation.read_messages(raw, body_bytes=body_bytes)
+        return endpoint.read(raws, values, body_bytes)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadRequest(f"{main}: {error}", param=main) from None
-
-
-def _with_rendered(text: bytes | None, raws: dict[str, Raw]) -> bytes | None:
-    if text is None:
-        return None
-    if not any(name in raws for name in _RENDERED):
-        return text
-    head = [
-        conversation.HEAD + name.encode() + conversation.CONTENT + bytes(raws[name])
-        for name in _RENDERED
-        if name in raws
-    ]
-    return b"".join((*head, text)) if head else text
+        name = min(endpoint.main)
+        raise BadRequest(f"{name}: {error}", param=name) from None
 
 
 def _assemble(
-    chat: bool,
+    endpoint: Endpoint,
     fields: list[tuple[bytes, Raw | bytes]],
     unknown: dict[str, Raw],
     values: dict[str, Any],
     text: bytes | None,
+    form: str,
 ) -> ApiRequest:
     get = values.get
-    options, max_tokens, user = get("stream_options"), get("max_completion_tokens"), get("user")
+    options = get("stream_options")
     return ApiRequest(
-        chat,
+        endpoint,
         values["model"],
         fields,
         unknown,
         text,
+        form,
         bool(get("stream")),
         bool(options and options.get("include_usage") is True),
         options,
-        user[:SESSION_CHARS_MAX] if user else None,
-        max_tokens if max_tokens is not None else get("max_tokens"),
+        _user(values),
+        _max_tokens(endpoint, values),
     )
+
+
+def _user(values: dict[str, Any]) -> str | None:
+    """Who asks, for session affinity: `user`, or where Anthropic's clients say it."""
+    user = values.get("user")
+    if not user and values.get("metadata"):
+        user = values["metadata"].get("user_id")
+    return user[:SESSION_CHARS_MAX] if user and type(user) is str else None
+
+
+def _max_tokens(endpoint: Endpoint, values: dict[str, Any]) -> int | None:
+    for name in endpoint.max_tokens:
+        if values.get(name) is not None:
+            found: int = values[name]
+            return found
+    return None

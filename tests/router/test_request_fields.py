@@ -184,7 +184,8 @@ def test_it_puts_tools_into_the_fingerprint() -> None:
     assert _text(("user", "a"), tools=[{"type": "function"}]) != _text(("user", "a"))
 
 
-def test_it_does_not_fingerprint_images_or_token_ids() -> None:
+def test_it_says_where_a_fingerprint_stands_for_images_or_token_ids() -> None:
     image = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
-    assert openai.parse(json.dumps(chat([image])).encode(), chat=True).text is None
-    assert openai.parse(b'{"model":"m","prompt":[1,2,3]}', chat=False).text is None
+    assert openai.parse(json.dumps(chat([image])).encode(), chat=True).form == "media"
+    assert openai.parse(b'{"model":"m","prompt":[1,2,3]}', chat=False).form == "ids"
+    assert openai.parse(b'{"model":"m","prompt":["a","b"]}', chat=False).text is None
