@@ -1,0 +1,1 @@
+"""Fleet simulation: recorded traffic over modelled workers, routed by `router.core` or by a peer's documented rule."""

@@ -1,0 +1,106 @@
+"""One worker's block pool at trace granularity: named blocks, pins, least-recently-used eviction from chains' tails.
+
+A block's name stands for the whole prefix up to its end, so equal names mean equal content. Three kinds of blocks:
+
+    pinned   named and used by running sequences, or nameless (a tail being filled, a duplicate being computed)
+    free     named and unused: may be hit, and is evicted from the least recently used end
+    blank    without content
+
+Invariants, kept by every method: pinned + free + blank = capacity, and a chain's parent is never evicted before its
+child (`release` frees tails first, and a running sequence holds every name of its chain), so the longest cached prefix
+is found by bisection.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import islice
+
+from simulator.fleet.names import BlockName
+
+
+class PrefixCache:
+    def __init__(self, capacity_blocks: int) -> None:
+        """Raises ValueError for a capacity below one block."""
+        if capacity_blocks < 1:
+            raise ValueError(f"a worker needs at least one KV block, got {capacity_blocks}")
+        self.capacity_blocks = capacity_blocks
+        self.evictions = 0
+        self._references: dict[BlockName, int] = {}
+        self._free: OrderedDict[BlockName, None] = OrderedDict()
+        self._blank = capacity_blocks
+
+    @property
+    def available_blocks(self) -> int:
+        """Blocks that can be allocated: blank ones and unused named ones."""
+        return self._blank + len(self._free)
+
+    @property
+    def pinned_share(self) -> float:
+        """`kv_cache_usage_perc`: held by running sequences only."""
+        return 1 - self.available_blocks / self.capacity_blocks
+
+    @property
+    def resident_blocks(self) -> int:
+        """Named blocks that could be hit."""
+        return len(self._references) + len(self._free)
+
+    def longest_prefix(self, chain: Sequence[BlockName], limit: int) -> int:
+        """Leading blocks of the chain, at most `limit`, that are cached: O(log n)."""
+        low, high = 0, min(limit, len(chain))
+        while low < high:
+            middle = (low + high + 1) // 2
+            name = chain[middle - 1]
+            if name in self._references or name in self._free:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def unused(self, chain: Sequence[BlockName], count: int) -> int:
+        """How many of the chain's first `count` blocks no sequence uses: pinning them takes as many available ones."""
+        free = self._free
+        return sum(1 for name in islice(chain, count) if name in free)
+
+    def pin(self, chain: Sequence[BlockName], count: int) -> None:
+        """Take a reference on the chain's first `count` blocks, all of them cached."""
+        references, free = self._references, self._free
+        for name in islice(chain, count):
+            if name in references:
+                references[name] += 1
+            else:
+                del free[name]
+                references[name] = 1
+
+    def allocate(self, count: int) -> None:
+        """Take `count` nameless blocks; the caller checked `available_blocks`."""
+        blank = min(count, self._blank)
+        self._blank -= blank
+        for _ in range(count - blank):
+            self._free.popitem(last=False)
+            self.evictions += 1
+
+    def name(self, name: BlockName) -> bool:
+        """Name an allocated block. True when the name is held already, so that the block stays a nameless duplicate."""
+        if name in self._references:
+            self._references[name] += 1
+            return True
+        if name in self._free:
+            del self._free[name]
+            self._blank += 1
+        self._references[name] = 1
+        return False
+
+    def release(self, chain: Sequence[BlockName], count: int, *, nameless: int) -> None:
+        """Drop the references on the chain's first `count` blocks, tails first, and `nameless` blocks beside them."""
+        references, free = self._references, self._free
+        for index in range(count - 1, -1, -1):
+            name = chain[index]
+            left = references[name] - 1
+            if left:
+                references[name] = left
+            else:
+                del references[name]
+                free[name] = None
+        self._blank += nameless
