@@ -76,7 +76,7 @@ class Runtime:
             clock=time.time,
             rng=rng,
         )
-        self.edge = Edge(handler=self.service, limits=_edge_limits(settings), loop=self._loop, rng=rng)
+        self.edge = Edge(handler=self.service, limits=_edge_limits(settings), rng=rng)
         self.snapshots = SnapshotSource(
             fleet_key=fleet_key,
             disk=SnapshotDisk(settings.router_state_dir),

@@ -1,9 +1,23 @@
 """One request from its bytes to its record: the file that orders the steps, top to bottom.
 
-    parse → resolve → fingerprint → choose → reserve → send → relay → release → record
+    serve          parse → resolve → fingerprint → choose → reserve → send
+    answer_begun   the worker's head is checked, the relay begins            ┐ called by the worker's connection
+    answer_complete / answer_failed   release → record, or another worker    ┘
+    client_left    release → record                                            called by the client's connection
+
+A request is a `Call` that these calls carry from state to state; it needs no task, no future and no timer (deadlines
+belong to the connections and are looked after by a sweep). Only opening a connection to a worker awaits.
+
+| state      | `reservation` | `connecting` | `connection` | left by |
+| ---------- | ------------- | ------------ | ------------ | --- |
+| preparing  |               |              |              | `_ask_worker`, or a refusal |
+| connecting | held          | set          |              | the connection, its failure, the client leaving |
+| asked      | held          |              | set          | `answer_begun`, `answer_failed`, the client leaving |
+| relaying   | held          |              | set          | `answer_complete`, `answer_failed`, the client leaving |
+| finished   |               |              |              | – |
 
 Between resolving and reserving nothing awaits, so decisions are made one at a time and need no locks. A reservation
-is released in exactly one place, `_attempt`'s `finally`, whether the answer was relayed, failed or the client left.
+is released, and the worker's connection let go, in exactly one place: `_let_go`.
 """
 
 from __future__ import annotations
@@ -12,23 +26,24 @@ import asyncio
 import dataclasses
 import random
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic, perf_counter_ns
 from typing import Protocol
 
 import msgspec
 import structlog
 
 from router.contract.ids import TemplateRef, WorkerId
-from router.core.model import Assessment, Decision, Grant, NoWorker, Outcome, Reservation, RoutingError, RoutingRequest
+from router.core.model import Assessment, Decision, Grant, Outcome, Reservation, RoutingError, RoutingRequest
 from router.core.table import RoutingTable
 from router.http import openai
 from router.http.answer_head import AnswerHead
 from router.http.answers import full_answer, relayed_head, stream_error
 from router.http.chunked import LAST_CHUNK, chunk
 from router.http.errors import EdgeError, Internal, Overloaded, Refused, UpstreamError, UpstreamTimeout
-from router.http.protocol import ClientConnection, HttpRequest
+from router.http.head import Head
+from router.http.protocol import ClientConnection
 from router.http.relay import ChunkedRelay, LengthRelay, Relay, StreamRelay
 from router.http.upstream import StaleConnection, UpstreamFailed, Upstreams, WorkerConnection, WorkerPool
 from router.logs import place_of
@@ -63,20 +78,17 @@ class ServiceLimits:
 NOT_FINISHED = Outcome(ok=False, error="internal", status=500)
 
 
-@dataclass(slots=True)
 class Call:
-    """One request from its head to its end; with its outcome it is all that telemetry wants to know."""
+    """One request from its head to its end; with its outcome it is all that telemetry wants to know.
 
-    request_id: str
-    received_at: float
-    """Loop time."""
-    path: bytes
-    traceparent: bytes | None
-    sampled: bool = False
+    The defaults are the class's own: a usual request sets few of them.
+    """
+
     api: openai.ApiRequest | None = None
     grant: Grant | None = None
     template: TemplateRef = NO_TEMPLATE
     template_ignored: bool = False
+    sampled: bool = False
     body: bytes = b""
     retries: int = 0
     decision_us: float | None = None
@@ -84,10 +96,50 @@ class Call:
     outcome: Outcome = NOT_FINISHED
     assessment: Assessment | None = None
 
+    tried: frozenset[WorkerId] = frozenset()
+    reservation: Reservation | None = None
+    pool: WorkerPool | None = None
+    """The reserved worker's connections."""
+    connecting: asyncio.Task[None] | None = None
+    connection: WorkerConnection | None = None
+    relay: Relay | None = None
+    finished: bool = False
+
+    def __init__(self, service: RouterService, head: Head, client: ClientConnection, request_id: str) -> None:
+        self.service = service
+        self.head = head
+        self.client = client
+        self.request_id = request_id
+        self.received_at = monotonic()
+        """When the whole request was here, in monotonic seconds."""
+
+    # the worker's connection and the client's call back; whatever goes wrong then ends the request in one way
+
+    def answer_begun(self) -> None:
+        try:
+            self.service.answer_begun(self)
+        except Exception as error:
+            self.service.broken_off(self, error)
+
+    def answer_complete(self) -> None:
+        try:
+            self.service.answer_complete(self)
+        except Exception as error:
+            self.service.broken_off(self, error)
+
+    def answer_failed(self, error: UpstreamFailed | StaleConnection) -> None:
+        self.service.broken_off(self, error)
+
+    def client_left(self) -> None:
+        self.service.client_left(self)
+
 
 class Recorder(Protocol):
     def record(self, call: Call) -> None:
         """Count a finished call. It must not be kept: it holds what the client sent."""
+
+    def record_refusal(self, kind: str) -> None:
+        """Count what the edge refused before it was a request. `kind` is one of telemetry's ERROR_KINDS."""
 
 
 class RetryBudget:
@@ -130,185 +182,123 @@ class RouterService:
         self._retry_budget = RetryBudget(limits.retry_budget_share)
         self.inflight = 0
 
-    async def serve(self, request: HttpRequest, client: ClientConnection) -> None:
-        call = Call(request.request_id, request.received_at, request.head.path, request.head.traceparent)
+    def serve(self, head: Head, body: bytes, client: ClientConnection, *, request_id: str) -> None:
+        """A whole request: ends with it sent to a worker, or answered."""
+        call = Call(self, head, client, request_id)
+        client.call = call
         self.inflight += 1
         try:
-            if call.path == MODELS_PATH:
-                self._list_models(request, client)
+            if head.path == MODELS_PATH:
+                self._list_models(call)
             else:
-                self._prepare(call, request)
-                await self._route(call, client)
-        except EdgeError as error:
-            self._answer_error(call, error, client)
-        except RoutingError as error:
-            self._answer_error(call, Refused(error), client)
-        except asyncio.CancelledError:
-            # The client left; `_attempt` has released and recorded. The task ends here, nobody waits for it.
-            pass
+                self._prepare(call, body)
+                self._ask_worker(call)
         except Exception as error:
-            _log_mistake(error, call.request_id)
-            self._answer_error(call, Internal("The router failed to handle this request."), client)
-        finally:
-            self.inflight -= 1
-            client.done()
+            self.broken_off(call, error)
 
     def refused(self, error: EdgeError) -> None:
         """What the edge refused before it was a request."""
-        self._record(Call("", 0.0, b"", None), Outcome(ok=False, error=error.kind, status=error.status), None)
+        self._recorder.record_refusal(error.kind)
 
     # before a worker is chosen
 
-    def _list_models(self, request: HttpRequest, client: ClientConnection) -> None:
-        names = self._table.visible_models(api_key=_bearer(request.head.authorization), now=self._clock())
+    def _list_models(self, call: Call) -> None:
+        client = call.client
+        names = self._table.visible_models(api_key=call.head.api_key, now=self._clock())
         data = [{"id": name, "object": "model", "created": 0, "owned_by": "tidemark"} for name in names]
         body = msgspec.json.encode({"object": "list", "data": data})
-        client.write(full_answer(200, body, request_id=request.request_id, keep_alive=client.keep_alive))
+        client.write(full_answer(200, body, request_id=call.request_id, keep_alive=client.keep_alive))
+        self._finish(call, recorded=False)
 
-    def _prepare(self, call: Call, request: HttpRequest) -> None:
-        call.api = api = openai.parse(request.body, chat=call.path == CHAT_PATH)
-        key = _bearer(request.head.authorization)
-        call.grant = grant = self._table.resolve(api_key=key, model=api.model, now=self._clock())
-        call.template = _template(request.head.template, grant)
-        call.template_ignored = request.head.template is not None and not call.template
+    def _prepare(self, call: Call, body: bytes) -> None:
+        head = call.head
+        call.api = api = openai.parse(body, chat=head.path == CHAT_PATH)
+        call.grant = grant = self._table.resolve(api_key=head.api_key, model=api.model, now=self._clock())
+        if head.template is not None:
+            call.template = _template(head.template, grant)
+            call.template_ignored = not call.template
         call.body = openai.upstream_body(api, salt=grant.salt, unknown_fields=grant.policy.unknown_fields)
-        call.sampled = self._rng.random() < self._limits.sample_share
+        if self._rng.random() < self._limits.sample_share:
+            call.sampled = True
         self._retry_budget.earn()
-        api.user = _session(request.head.session, api.user)
+        if head.session:
+            # The header wins over `user`; both are bounded (C61: hashed by the core, never kept as text).
+            api.user = head.session.decode("latin-1")[:SESSION_CHARS_MAX]
 
-    # choosing, and asking up to two workers
+    # choosing a worker and asking it
 
-    async def _route(self, call: Call, client: ClientConnection) -> None:
-        tried: frozenset[WorkerId] = frozenset()
-        failure: UpstreamFailed | None = None
-        for attempt in range(ATTEMPTS_MAX):
-            call.retries = attempt
-            try:
-                decision, reservation, pool = self._choose(call, tried)
-            except NoWorker:
-                if failure is None:
-                    raise
-                break
-            failure = await self._attempt(call, decision, reservation, pool, client)
-            if failure is None or client.begun:
-                break
-            if attempt + 1 == ATTEMPTS_MAX or not self._retry_budget.take():
-                break
-            tried |= {decision.worker}
-        if failure is not None:
-            self._give_up(call, failure, client)
+    def _ask_worker(self, call: Call) -> None:
+        """Raises NoWorker and what else the core refuses with."""
+        call.pool = pool = self._choose(call)
+        connection = pool.take_idle()
+        if connection is not None:
+            self._send(call, pool, connection)
+        else:
+            call.connecting = self._loop.create_task(self._connect(call, pool))
 
-    def _choose(self, call: Call, tried: frozenset[WorkerId]) -> tuple[Decision, Reservation, WorkerPool]:
-        """Fingerprint, choose, reserve. Not a coroutine: nothing can happen between the choice and its reservation."""
-        assert call.api is not None and call.grant is not None
-        started_ns = time.perf_counter_ns()
-        text = call.api.text
+    def _choose(self, call: Call) -> WorkerPool:
+        """Fingerprint, choose, reserve; gives the worker's connections. Nothing awaits in between."""
+        api, grant = call.api, call.grant
+        assert api is not None and grant is not None
+        started_ns = perf_counter_ns()
+        table, text = self._table, api.text
+        fingerprint = None if text is None else table.fingerprint(grant, text, template=call.template)
         request = RoutingRequest(
             request_id=call.request_id,
-            grant=call.grant,
-            fingerprint=None if text is None else self._table.fingerprint(call.grant, text, template=call.template),
-            session=call.api.user,
-            max_tokens=call.api.max_tokens,
+            grant=grant,
+            fingerprint=fingerprint,
+            session=api.user,
+            max_tokens=api.max_tokens,
             template=call.template,
-            exclude=tried,
+            exclude=call.tried,
         )
         now = self._clock()
         while True:
-            decision = self._table.choose(request, now=now, explain=call.sampled)
+            decision = table.choose(request, now=now, explain=call.sampled)
             pool = self._pool_with_room(decision.url)
             if pool is not None:
                 break
             # A worker at its limit of open requests is passed over; this is no retry, it has not been asked.
             request = dataclasses.replace(request, exclude=request.exclude | {decision.worker})
-        reservation = self._table.reserve(decision, now=now)
+        call.reservation = table.reserve(decision, now=now)
         call.decision = decision
-        call.decision_us = (time.perf_counter_ns() - started_ns) / 1000
-        return decision, reservation, pool
+        call.decision_us = (perf_counter_ns() - started_ns) / 1000
+        return pool
 
-    async def _attempt(
-        self, call: Call, decision: Decision, reservation: Reservation, pool: WorkerPool, client: ClientConnection
-    ) -> UpstreamFailed | None:
-        """One worker asked, and its reservation released. Returns the failure when it gave no good answer."""
-        outcome = CLIENT_LEFT
-        failure: UpstreamFailed | None = None
+    async def _connect(self, call: Call, pool: WorkerPool) -> None:
         try:
-            outcome = await self._forward(call, reservation, pool, client)
-            if outcome.error == "upstream_died":
-                self._table.worker_failed(decision.worker, now=self._clock())
-            else:
-                self._table.worker_ok(decision.worker, now=self._clock())
-        except UpstreamFailed as error:
-            failure = error
-            outcome = Outcome(ok=False, error=error.kind, status=error.status)
-            if error.counts:
-                self._table.worker_failed(decision.worker, now=self._clock())
-            log.warning(
-                "worker_failed", worker=decision.worker, kind=error.kind, why=error.reason, request_id=call.request_id
-            )
-        finally:
-            assessment = self._table.release(reservation, outcome, now=self._clock())
-            if failure is None:
-                self._record(call, outcome, assessment)
-        return failure
+            connection = await pool.connect(timeout_s=self._limits.connect_timeout_s)
+            call.connecting = None
+            self._send(call, pool, connection)
+        except Exception as error:
+            call.connecting = None
+            self.broken_off(call, error)
 
-    async def _forward(
-        self, call: Call, reservation: Reservation, pool: WorkerPool, client: ClientConnection
-    ) -> Outcome:
-        """Send, wait for the first body byte, relay. Raises UpstreamFailed."""
+    def _send(self, call: Call, pool: WorkerPool, connection: WorkerConnection) -> None:
+        """Raises UpstreamFailed."""
+        limits = self._limits
         assert call.api is not None
         stream = call.api.stream
-        connection, head = await self._ask(call, pool, stream)
-        reusable = False
-        try:
-            _check_answer(head, stream)
-            streams = stream and head.status == 200
-            if streams:
-                self._table.first_byte(reservation, now=self._clock())
-            relay = _relay_for(head, stream=streams, strip_usage=not call.api.wants_usage)
-            client_head = relayed_head(
-                head,
-                request_id=call.request_id,
-                keep_alive=client.keep_alive,
-                stream=not isinstance(relay, LengthRelay),
-            )
-            client.attach(connection)
-            await connection.relay(relay, client, client_head=client_head)
-            if relay.truncated:
-                raise UpstreamFailed("upstream_died", "the stream ended without its end mark")
-            reusable = relay.reusable
-            return self._outcome(call, head, relay, connection.first_body_at if streams else None)
-        finally:
-            client.attach(None)
-            connection.release(reusable=reusable)
+        call.connection = connection
+        connection.ask(
+            call,
+            (self._upstream_head(call, pool), call.body),
+            head_timeout_s=limits.stream_head_timeout_s if stream else limits.answer_timeout_s,
+            body_timeout_s=limits.first_byte_timeout_s if stream else limits.answer_timeout_s,
+        )
 
-    async def _ask(self, call: Call, pool: WorkerPool, stream: bool) -> tuple[WorkerConnection, AnswerHead]:
-        limits = self._limits
-        data = self._upstream_request(call, pool)
-        head_timeout_s = limits.stream_head_timeout_s if stream else limits.answer_timeout_s
-        body_timeout_s = limits.first_byte_timeout_s if stream else limits.answer_timeout_s
-        while True:
-            connection = pool.take_idle() or await pool.connect(timeout_s=limits.connect_timeout_s)
-            try:
-                head = await connection.ask(data, head_timeout_s=head_timeout_s, body_timeout_s=body_timeout_s)
-            except StaleConnection:
-                continue
-            except BaseException:
-                connection.release(reusable=False)
-                raise
-            return connection, head
-
-    def _upstream_request(self, call: Call, pool: WorkerPool) -> bytes:
+    def _upstream_head(self, call: Call, pool: WorkerPool) -> bytes:
         """Framed by us alone: of the client's headers only a well-formed traceparent goes on."""
-        trace = b""
-        if call.traceparent is not None and _TRACEPARENT.fullmatch(call.traceparent):
-            trace = b"traceparent: %b\r\n" % call.traceparent
-        return (
-            b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\nx-request-id: %b\r\n%b%b"
-            b"content-length: %d\r\n\r\n%b"
-        ) % (
-            call.path, pool.host_header, call.request_id.encode(), self._authorization, trace, len(call.body),
-            call.body,
-        )  # fmt: skip
+        path, trace = call.head.path, call.head.traceparent
+        begin = pool.request_heads.get(path)
+        if begin is None:
+            begin = pool.request_heads[path] = (
+                b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\n%bx-request-id: "
+            ) % (path, pool.host_header, self._authorization)
+        extra = b""
+        if trace is not None and _TRACEPARENT.fullmatch(trace):
+            extra = b"traceparent: %b\r\n" % trace
+        return b"%b%b\r\n%bcontent-length: %d\r\n\r\n" % (begin, call.request_id.encode(), extra, len(call.body))
 
     def _pool_with_room(self, url: str) -> WorkerPool | None:
         try:
@@ -318,28 +308,125 @@ class RouterService:
             return None
         return pool if pool.busy < self._limits.worker_inflight_max else None
 
-    # after the answer
+    # the answer
 
-    def _outcome(self, call: Call, head: AnswerHead, relay: Relay, first_body_at: float | None) -> Outcome:
-        usage = relay.usage
+    def answer_begun(self, call: Call) -> None:
+        """Head and first body byte are here: check, and pass on. Raises UpstreamFailed, before the first byte."""
+        connection, client, api = call.connection, call.client, call.api
+        assert connection is not None and connection.head is not None and api is not None
+        head = connection.head
+        _check_answer(head, api.stream)
+        streams = api.stream and head.status == 200
+        if streams:
+            assert call.reservation is not None
+            self._table.first_byte(call.reservation, now=self._clock())
+        call.relay = relay = _relay_for(head, stream=streams, strip_usage=not api.wants_usage)
+        client_head = relayed_head(
+            head, request_id=call.request_id, keep_alive=client.keep_alive, stream=type(relay) is not LengthRelay
+        )
+        client.attach(connection)
+        connection.relay(relay, client, client_head=client_head)
+        if relay.complete:
+            self.answer_complete(call)
+
+    def answer_complete(self, call: Call) -> None:
+        """Raises UpstreamFailed for a stream that ended without its end mark."""
+        relay, decision = call.relay, call.decision
+        assert relay is not None and decision is not None
+        if relay.truncated:
+            raise UpstreamFailed("upstream_died", "the stream ended without its end mark")
+        outcome = self._outcome(call, relay)
+        if relay.failed:
+            self._table.worker_failed(decision.worker, now=self._clock())
+        else:
+            self._table.worker_ok(decision.worker, now=self._clock())
+        self._let_go(call, outcome, reusable=relay.reusable)
+        self._finish(call)
+
+    def broken_off(self, call: Call, error: Exception) -> None:
+        """Whatever went wrong, from any state: another worker is asked, or the request ends with an error."""
+        if call.finished:
+            _log_mistake(error, call.request_id)
+        elif isinstance(error, StaleConnection) and call.pool is not None:
+            # The worker closed an idle connection; the reservation stands.
+            call.connection = None
+            call.connecting = self._loop.create_task(self._connect(call, call.pool))
+        elif isinstance(error, UpstreamFailed):
+            self._worker_failed(call, error)
+        elif isinstance(error, EdgeError):
+            self._refuse(call, error)
+        elif isinstance(error, RoutingError):
+            self._refuse(call, Refused(error))
+        else:
+            _log_mistake(error, call.request_id)
+            self._refuse(call, Internal("The router failed to handle this request."))
+
+    def client_left(self, call: Call) -> None:
+        if call.connecting is not None:
+            call.connecting.cancel()
+        self._let_go(call, CLIENT_LEFT)
+        self._finish(call)
+
+    def _worker_failed(self, call: Call, failure: UpstreamFailed) -> None:
+        """Before the client's first byte one other worker is asked, within the budget (A3)."""
+        assert call.decision is not None
+        worker = call.decision.worker
+        log.warning("worker_failed", worker=worker, kind=failure.kind, why=failure.reason, request_id=call.request_id)
+        if failure.counts:
+            self._table.worker_failed(worker, now=self._clock())
+        self._let_go(call, Outcome(ok=False, error=failure.kind, status=failure.status))
+        if call.client.begun or call.retries + 1 >= ATTEMPTS_MAX or not self._retry_budget.take():
+            self._give_up(call, failure)
+            return
+        call.tried |= {worker}
+        call.retries += 1
+        try:
+            self._ask_worker(call)
+        except RoutingError:
+            self._give_up(call, failure)
+        except Exception as error:
+            self.broken_off(call, error)
+
+    def _let_go(self, call: Call, outcome: Outcome, *, reusable: bool = False) -> None:
+        """The one place where a reservation is released and the worker's connection with it."""
+        call.outcome = outcome
+        connection, reservation = call.connection, call.reservation
+        call.connection = call.reservation = call.connecting = None
+        if connection is not None:
+            call.client.attach(None)
+            connection.release(reusable=reusable)
+        if reservation is not None:
+            call.assessment = self._table.release(reservation, outcome, now=self._clock())
+
+    def _outcome(self, call: Call, relay: Relay) -> Outcome:
+        connection, api = call.connection, call.api
+        assert connection is not None and connection.head is not None and api is not None
+        status, usage = connection.head.status, relay.usage
+        ttft_ms = None
+        if api.stream and status == 200 and connection.first_body_at:
+            ttft_ms = (connection.first_body_at - call.received_at) * 1000
         return Outcome(
-            ok=head.status == 200 and not relay.failed,
-            error=relay.failed or ("" if head.status == 200 else "bad_request"),
-            status=head.status,
+            ok=status == 200 and not relay.failed,
+            error=relay.failed or ("" if status == 200 else "bad_request"),
+            status=status,
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
             cached_tokens=usage.cached_tokens,
-            ttft_ms=None if first_body_at is None else (first_body_at - call.received_at) * 1000,
-            duration_ms=(self._loop.time() - call.received_at) * 1000,
+            ttft_ms=ttft_ms,
+            duration_ms=(monotonic() - call.received_at) * 1000,
         )
 
-    def _give_up(self, call: Call, failure: UpstreamFailed, client: ClientConnection) -> None:
+    # the end
+
+    def _give_up(self, call: Call, failure: UpstreamFailed) -> None:
         """No worker gave a good answer: say so, inside the stream when it has begun."""
-        outcome = Outcome(
+        client = call.client
+        call.assessment = None
+        call.outcome = Outcome(
             ok=False,
             error=failure.kind,
             status=failure.status,
-            duration_ms=(self._loop.time() - call.received_at) * 1000,
+            duration_ms=(monotonic() - call.received_at) * 1000,
         )
         error = _client_error(failure)
         if not client.begun:
@@ -348,38 +435,30 @@ class RouterService:
             client.keep_alive = False
             if call.api is not None and call.api.stream:
                 client.write(chunk(stream_error(error)) + LAST_CHUNK)
-        self._record(call, outcome, None)
+        self._finish(call)
 
-    def _answer_error(self, call: Call, error: EdgeError, client: ClientConnection) -> None:
-        if client.begun:
-            client.keep_alive = False
+    def _refuse(self, call: Call, error: EdgeError) -> None:
+        self._let_go(call, Outcome(ok=False, error=error.kind, status=error.status))
+        if call.client.begun:
+            call.client.keep_alive = False
         else:
-            client.answer_error(error, call.request_id)
-        self._record(call, Outcome(ok=False, error=error.kind, status=error.status), None)
+            call.client.answer_error(error, call.request_id)
+        self._finish(call)
 
-    def _record(self, call: Call, outcome: Outcome, assessment: Assessment | None) -> None:
-        call.outcome = outcome
-        call.assessment = assessment
-        self._recorder.record(call)
-
-
-def _bearer(authorization: bytes | None) -> str | None:
-    if authorization is None or authorization[:7].lower() != b"bearer ":
-        return None
-    return authorization[7:].strip().decode("latin-1")
-
-
-def _session(header: bytes | None, user: str | None) -> str | None:
-    """The header wins; both are bounded (C61: hashed by the core, never kept as text)."""
-    if header:
-        return header.decode("latin-1")[:SESSION_CHARS_MAX]
-    return user
+    def _finish(self, call: Call, *, recorded: bool = True) -> None:
+        """Record, and let the client's connection go on."""
+        call.finished = True
+        self.inflight -= 1
+        try:
+            if recorded:
+                self._recorder.record(call)
+        except Exception as error:
+            _log_mistake(error, call.request_id)
+        call.client.done()
 
 
-def _template(header: bytes | None, grant: Grant) -> TemplateRef:
+def _template(header: bytes, grant: Grant) -> TemplateRef:
     """A template the namespace may name, else none: a wrong name changes no answer."""
-    if header is None:
-        return TemplateRef("")
     name = header.decode("latin-1")
     return TemplateRef(name) if name in grant.policy.templates else TemplateRef("")
 

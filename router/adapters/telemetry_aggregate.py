@@ -28,7 +28,7 @@ class SecondAggregate:
         self._samples: list[DecisionSample] = []
 
     def add(self, finished: Call, *, at: float, policy_version: int) -> None:
-        row = self._row(finished)
+        row = self._row(_key(finished))
         _count(row, finished)
         outcome, assessment = finished.outcome, finished.assessment
         violated = assessment is not None and assessment.isolation == "violation"
@@ -38,13 +38,18 @@ class SecondAggregate:
         if wanted and finished.decision is not None and len(self._samples) < SAMPLES_PER_S_MAX:
             self._samples.append(decision_sample(finished, at=at, policy_version=policy_version))
 
+    def add_refusal(self, kind: str) -> None:
+        """A request that the edge refused: nobody's, since nobody was resolved."""
+        row = self._row(_NOBODY)
+        row.requests += 1
+        row.errors[kind] = row.errors.get(kind, 0) + 1
+
     def take(self) -> tuple[list[RequestRow], list[Violation], list[DecisionSample]]:
         taken = list(self._rows.values()), self._violations, self._samples
         self._rows, self._violations, self._samples = {}, [], []
         return taken
 
-    def _row(self, finished: Call) -> RequestRow:
-        key = _key(finished)
+    def _row(self, key: _Key) -> RequestRow:
         row = self._rows.get(key)
         if row is not None:
             return row

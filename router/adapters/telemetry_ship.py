@@ -55,7 +55,11 @@ class TelemetryShipper:
         self._second.add(call, at=self._clock(), policy_version=self._policy_version())
         if call.api is not None and call.api.unknown:
             self.totals.unknown_fields += len(call.api.unknown)
-        self.totals.templates_ignored += call.template_ignored
+        if call.template_ignored:
+            self.totals.templates_ignored += 1
+
+    def record_refusal(self, kind: str) -> None:
+        self._second.add_refusal(kind)
 
     async def run(self) -> None:
         """Forever: close the second, then send what waits. Sending never delays the next second."""

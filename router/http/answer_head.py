@@ -19,6 +19,14 @@ class AnswerHead(NamedTuple):
     keep_alive: bool
     retry_after: bytes | None
 
+    def with_length(self, length: int | None) -> AnswerHead:
+        """The same head over another body."""
+        return AnswerHead(self.status, self.content_type, length, self.chunked, self.keep_alive, self.retry_after)
+
+
+NO_HEAD = AnswerHead(0, b"", None, False, False, None)
+"""Stands where no head has been read."""
+
 
 def parse_answer_head(data: bytes) -> AnswerHead:
     """`data` without the closing empty line. Raises AnswerError."""

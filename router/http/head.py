@@ -29,7 +29,7 @@ PATHS: dict[bytes, bytes] = {
 
 KNOWN_LINES_MAX = 4096
 KNOWN_LINE_BYTES_MAX = 256
-"""Bounds of the memory of lines already found well-formed: a client repeats nearly all of its lines."""
+"""Bounds of the memory of lines already found well-formed: a client repeats nearly all of its lines. Keys stay out."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,8 @@ class Head:
     chunked: bool
     expects_continue: bool
     keep_alive: bool
-    authorization: bytes | None
+    api_key: str | None
+    """Of `Authorization: Bearer …`."""
     session: bytes | None
     template: bytes | None
     traceparent: bytes | None
@@ -110,7 +111,7 @@ def _header_line(line: bytes) -> tuple[bytes, bytes]:
     check = _VALUE_CHECKS.get(pair[0])
     if check is not None:
         check(pair[1])
-    if len(line) <= KNOWN_LINE_BYTES_MAX:
+    if len(line) <= KNOWN_LINE_BYTES_MAX and pair[0] != b"authorization":
         if len(_known_lines) >= KNOWN_LINES_MAX:
             _known_lines.clear()
         _known_lines[line] = pair
@@ -134,11 +135,17 @@ def _head(path: bytes, headers: dict[bytes, bytes]) -> Head:
         coding is not None,
         b"expect" in headers and headers[b"expect"].lower() == b"100-continue",
         b"connection" not in headers or headers[b"connection"].lower() != b"close",
-        get(b"authorization"),
+        _bearer(get(b"authorization")),
         get(b"x-session-id"),
         get(b"x-tidemark-template"),
         get(b"traceparent"),
     )
+
+
+def _bearer(authorization: bytes | None) -> str | None:
+    if authorization is None or authorization[:7].lower() != b"bearer ":
+        return None
+    return authorization[7:].strip().decode("latin-1")
 
 
 def _check_host(value: bytes) -> None:

@@ -2,20 +2,24 @@
 
 States: reading a head → reading a body → serving → reading the next head …, and lingering before a close so that the
 client can read the answer to what it was still sending.
+
+The usual request arrives whole, with the head that its connection sent before but for the length: `_serve_whole` takes
+it in one step. `_advance` takes everything else, piece by piece.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from time import monotonic
+from typing import Protocol, cast
 
 from router.http.answers import error_answer
 from router.http.chunked import ChunkError, ChunkReader
 from router.http.errors import BadHttp, EdgeError, HeadTooLarge, Overloaded, RequestTimeout, TooLarge
 from router.http.head import Head, parse_head
+from router.http.known_head import names_length_once, split_length
 from router.http.upstream import WorkerConnection
 
 WRITE_BUFFER_HIGH_BYTES = 256 * 1024
@@ -25,17 +29,15 @@ PIPELINED_BYTES_MAX = 256 * 1024
 LINGER_S = 2.0
 
 
-@dataclass(slots=True)
-class HttpRequest:
-    head: Head
-    body: bytes
-    request_id: str
-    received_at: float
-    """Loop time at which the whole request was here."""
+class Served(Protocol):
+    """The request under way on a connection."""
+
+    def client_left(self) -> None: ...
 
 
 class Handler(Protocol):
-    def serve(self, request: HttpRequest, client: ClientConnection) -> Coroutine[Any, Any, None]: ...
+    def serve(self, head: Head, body: bytes, client: ClientConnection, *, request_id: str) -> None:
+        """A whole request. Sets `client.call` while it waits, and calls `client.done` in the end."""
 
     def refused(self, error: EdgeError) -> None:
         """A request that did not get as far as `serve`: for the counters."""
@@ -59,19 +61,25 @@ class Edge:
 
     handler: Handler
     limits: EdgeLimits
-    loop: asyncio.AbstractEventLoop
     rng: random.Random
     draining: bool = False
     connections: set[ClientConnection] = field(default_factory=set)
+    _requests: int = 0
+    _id_prefix: str = ""
+
+    def __post_init__(self) -> None:
+        self._id_prefix = f"req-{self.rng.getrandbits(64):016x}"
 
     def sweep(self) -> None:
         """Called a few times a second: closes what has waited too long."""
-        now = self.loop.time()
+        now = monotonic()
         for connection in list(self.connections):
             connection.expire(now)
 
     def new_request_id(self) -> str:
-        return f"req-{self.rng.getrandbits(96):024x}"
+        """Unique: random for each start of the router, then counted."""
+        self._requests += 1
+        return f"{self._id_prefix}{self._requests:08x}"
 
     def drain(self) -> None:
         self.draining = True
@@ -82,15 +90,18 @@ class Edge:
 class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "_advancing", "_body", "_body_bytes", "_buffer", "_chunks", "_deadline", "_edge", "_head", "_head_begun",
-        "_lingering", "_loop", "_paused_at", "_reading_paused", "_serving", "_task", "_upstream", "begun", "keep_alive",
-        "lost", "transport",
+        "_known_head", "_known_key", "_length", "_lingering", "_paused_at", "_reading_paused", "_serving", "_upstream",
+        "begun", "call", "keep_alive", "lost", "transport",
     )  # fmt: skip
 
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
-        self._loop = edge.loop
         self._buffer = b""
         self._head: Head | None = None
+        self._length = 0
+        """Of the body being read, 0 when it is chunked or absent."""
+        self._known_key = b""
+        self._known_head: Head | None = None
         self._head_begun = False
         self._body: list[bytes] = []
         self._body_bytes = 0
@@ -101,7 +112,7 @@ class ClientConnection(asyncio.Protocol):
         self._reading_paused = False
         self._paused_at = 0.0
         self._deadline = 0.0
-        self._task: asyncio.Task[None] | None = None
+        self.call: Served | None = None
         self._upstream: WorkerConnection | None = None
         self.begun = False
         """The current answer's first byte is on its way: no other answer can be given."""
@@ -129,12 +140,17 @@ class ClientConnection(asyncio.Protocol):
     def done(self) -> None:
         """The service has finished the current request."""
         self._serving = False
-        self._task = None
+        self.call = None
         if not self.begun or not self.keep_alive:
             self._linger()
-        elif not self._advancing:
+        elif self._advancing:
+            return
+        elif self._buffer:
             self._resume_reading()
             self._advance()
+        else:
+            self._head_begun = False
+            self._deadline = monotonic() + self._edge.limits.keepalive_s
 
     # asyncio.Protocol
 
@@ -143,7 +159,7 @@ class ClientConnection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
         edge = self._edge
-        self._deadline = self._loop.time() + edge.limits.head_timeout_s
+        self._deadline = monotonic() + edge.limits.head_timeout_s
         if len(edge.connections) >= edge.limits.connections_max:
             self._refuse(Overloaded("Too many connections."))
         edge.connections.add(self)
@@ -153,18 +169,18 @@ class ClientConnection(asyncio.Protocol):
             return
         if self._serving:
             self._hold(data)
-            return
-        self._buffer = self._buffer + data if self._buffer else data
-        self._advance()
+        elif self._buffer or self._head is not None or not self._serve_whole(data):
+            self._buffer += data
+            self._advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
         self._edge.connections.discard(self)
-        if self._task is not None:
-            self._task.cancel()
+        if self.call is not None:
+            self.call.client_left()
 
     def pause_writing(self) -> None:
-        self._paused_at = self._loop.time()
+        self._paused_at = monotonic()
         if self._upstream is not None:
             self._upstream.pause()
 
@@ -174,6 +190,21 @@ class ClientConnection(asyncio.Protocol):
             self._upstream.resume()
 
     # reading
+
+    def _serve_whole(self, data: bytes) -> bool:
+        """Serve `data` when it is one whole request under the remembered head; False leaves it to `_advance`."""
+        head = self._known_head
+        cut = data.find(b"\r\n\r\n")
+        if head is None or cut < 0:
+            return False
+        key, length = split_length(data[:cut])
+        if key != self._known_key or length != len(data) - cut - 4:
+            return False
+        limits = self._edge.limits
+        if length > limits.body_bytes_max or cut > limits.header_bytes_max:
+            return False
+        self._start(head, data[cut + 4 :])
+        return True
 
     def _hold(self, data: bytes) -> None:
         self._buffer += data
@@ -193,9 +224,11 @@ class ClientConnection(asyncio.Protocol):
             while not (self._serving or self._lingering or self.lost):
                 if self._head is None and not self._take_head():
                     break
-                if not self._take_body():
+                if self._head is None or not self._take_body():
                     break
-                self._start()
+                head, body = self._head, self._body
+                self._head, self._body, self._chunks = None, [], None
+                self._start(head, body[0] if len(body) == 1 else b"".join(body))
             if not self._serving:
                 self._resume_reading()
         except EdgeError as error:
@@ -214,12 +247,23 @@ class ClientConnection(asyncio.Protocol):
             return False
         if cut > limits.header_bytes_max:
             raise HeadTooLarge(f"The headers are longer than {limits.header_bytes_max} bytes.")
-        head = parse_head(data[:cut], headers_max=limits.headers_max)
+        head = self._read_head(data[:cut])
         self._buffer = data[cut + 4 :]
         self._head = head
         self.keep_alive = head.keep_alive and not self._edge.draining
         self._expect_body(head)
         return True
+
+    def _read_head(self, text: bytes) -> Head:
+        key, length = split_length(text)
+        if self._known_head is not None and key == self._known_key:
+            self._length = length or 0
+            return self._known_head
+        head = parse_head(text, headers_max=self._edge.limits.headers_max)
+        self._length = head.content_length or 0
+        if head.content_length == length and names_length_once(text):
+            self._known_key, self._known_head = key, head
+        return head
 
     def _await_head(self, data: bytes) -> None:
         limits = self._edge.limits
@@ -229,29 +273,28 @@ class ClientConnection(asyncio.Protocol):
             raise BadHttp("A line of the request's head does not end in CR LF.")
         if not data:
             self._head_begun = False
-            self._deadline = self._loop.time() + limits.keepalive_s
+            self._deadline = monotonic() + limits.keepalive_s
         elif not self._head_begun:
             self._head_begun = True
-            self._deadline = self._loop.time() + limits.head_timeout_s
+            self._deadline = monotonic() + limits.head_timeout_s
 
     def _expect_body(self, head: Head) -> None:
         limits = self._edge.limits
-        length = head.content_length or 0
+        length = self._length
         if length > limits.body_bytes_max:
             raise TooLarge(f"The body is longer than {limits.body_bytes_max} bytes.")
         self._chunks = ChunkReader() if head.chunked else None
         self._body_bytes = 0
         if len(self._buffer) < length or head.chunked:
-            self._deadline = self._loop.time() + limits.body_timeout_s
+            self._deadline = monotonic() + limits.body_timeout_s
             if head.expects_continue and not self._buffer:
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _take_body(self) -> bool:
-        assert self._head is not None
         if self._chunks is not None:
             return self._take_chunks(self._chunks)
         data, self._buffer = self._buffer, b""
-        need = (self._head.content_length or 0) - self._body_bytes
+        need = self._length - self._body_bytes
         if len(data) > need:
             self._buffer = data[need:]
             data = data[:need]
@@ -273,23 +316,12 @@ class ClientConnection(asyncio.Protocol):
         self._buffer = chunks.rest
         return chunks.done
 
-    def _start(self) -> None:
-        head, body = self._head, self._body
-        assert head is not None
-        self._head, self._body, self._chunks = None, [], None
+    def _start(self, head: Head, body: bytes) -> None:
         self._deadline = 0.0
         self._serving = True
         self.begun = False
-        request = HttpRequest(
-            head=head,
-            body=body[0] if len(body) == 1 else b"".join(body),
-            request_id=self._edge.new_request_id(),
-            received_at=self._loop.time(),
-        )
-        # Eager: everything up to the first wait for a worker runs here, without a turn of the event loop.
-        task = asyncio.Task(self._edge.handler.serve(request, self), loop=self._loop, eager_start=True)
-        if self._serving:
-            self._task = task
+        self.keep_alive = head.keep_alive and not self._edge.draining
+        self._edge.handler.serve(head, body, self, request_id=self._edge.new_request_id())
 
     # closing
 
@@ -326,6 +358,6 @@ class ClientConnection(asyncio.Protocol):
         if self.lost:
             return
         self._resume_reading()
-        self._deadline = self._loop.time() + LINGER_S
+        self._deadline = monotonic() + LINGER_S
         if self.transport.can_write_eof():
             self.transport.write_eof()

@@ -1,17 +1,23 @@
 """Connections to workers: one protocol object each, kept alive in a bounded pool per worker.
 
-A connection serves one request at a time: `ask` sends it and waits for the first body byte, `relay` passes the body
-on. Nothing is sent to the client before the first body byte, so until then another worker can be asked instead.
+A connection serves one exchange at a time: `ask` sends the request, `answer_begun` says that the first body byte is
+here, `relay` passes the body on, and one of `answer_complete` and `answer_failed` says how it ended. Nothing is sent
+to the client before `answer_begun`, so until then another worker can be asked instead.
+
+These are calls, not awaited results: a request needs no task, no future and no turn of the event loop of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Sequence
+from time import monotonic
 from typing import Protocol, cast
 
-from router.http.answer_head import ANSWER_HEAD_BYTES_MAX, AnswerError, AnswerHead, parse_answer_head
+from router.http.answer_head import ANSWER_HEAD_BYTES_MAX, NO_HEAD, AnswerError, AnswerHead, parse_answer_head
 from router.http.chunked import ChunkError
+from router.http.known_head import names_length_once, split_length
 from router.http.relay import Relay
 from router.http.worker_url import WorkerUrlError, check_address, parse_worker_url
 
@@ -33,6 +39,18 @@ class StaleConnection(Exception):
     """A kept-alive connection was closed by the worker before it answered: the request is sent on a fresh one."""
 
 
+class Exchange(Protocol):
+    """Who asked. Of the last two exactly one is called, and nothing after it."""
+
+    def answer_begun(self) -> None:
+        """The answer's head and its first body byte (or an empty body's end) are here: `relay` is the next call."""
+
+    def answer_complete(self) -> None:
+        """The relay is complete. Not called when `relay` itself completed it."""
+
+    def answer_failed(self, error: UpstreamFailed | StaleConnection) -> None: ...
+
+
 class Sink(Protocol):
     """The client's side of a relay."""
 
@@ -40,70 +58,62 @@ class Sink(Protocol):
 
 
 class WorkerConnection(asyncio.Protocol):
-    """Invariant: `_waiter` is the one thing waited for; it is resolved by data, by the end, or by the deadline."""
+    """States: idle (no `_exchange`), waiting for the body (`_exchange` alone), relaying (`_relay` and `_sink` too)."""
 
     __slots__ = (
-        "_buffer", "_loop", "_paused", "_pool", "_relay", "_sink", "_waiter", "deadline", "first_body_at", "fresh",
-        "head", "lost", "transport",
+        "_body_timeout_s", "_buffer", "_exchange", "_known_head", "_known_key", "_paused", "_pool", "_relay", "_sink",
+        "deadline", "first_body_at", "fresh", "head", "lost", "transport",
     )  # fmt: skip
 
-    def __init__(self, pool: WorkerPool, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, pool: WorkerPool) -> None:
         self._pool = pool
-        self._loop = loop
-        self._waiter: asyncio.Future[None] | None = None
+        self._exchange: Exchange | None = None
         self._buffer = b""
+        self._body_timeout_s = 0.0
+        self._known_key = b""
+        self._known_head = NO_HEAD
         self._relay: Relay | None = None
         self._sink: Sink | None = None
         self.head: AnswerHead | None = None
         self.first_body_at = 0.0
+        """Monotonic seconds, 0 while no body byte is here."""
         self.deadline = 0.0
-        """Loop time at which the wait fails; the pools' sweep looks."""
+        """Monotonic seconds at which the exchange fails, 0 = none; the pools' sweep looks."""
         self._paused = False
         self.fresh = True
         self.lost = False
 
-    async def ask(self, data: bytes, *, head_timeout_s: float, body_timeout_s: float) -> AnswerHead:
-        """Send a request, return when the first body byte (or an empty body's end) is here.
-
-        Raises StaleConnection or UpstreamFailed.
-        """
+    def ask(self, exchange: Exchange, data: Sequence[bytes], *, head_timeout_s: float, body_timeout_s: float) -> None:
+        """Send a request. Raises UpstreamFailed when the connection is already gone."""
         if self.lost:
-            raise StaleConnection
+            raise UpstreamFailed("upstream_error", "the worker closed the connection at once")
+        self._exchange = exchange
         self.head = None
         self._buffer = b""
         self.first_body_at = 0.0
-        self.transport.write(data)
-        self.deadline = self._loop.time() + head_timeout_s
-        while not self._body_begun():
-            if self.head is not None:
-                self.deadline = self._loop.time() + body_timeout_s
-            await self._wait()
-        self.deadline = 0.0
-        assert self.head is not None
-        return self.head
+        self._body_timeout_s = body_timeout_s
+        self.deadline = monotonic() + head_timeout_s
+        # Written together at the end of this turn of the loop: a long body is not copied behind its head.
+        self.transport.writelines(data)
 
-    async def relay(self, relay: Relay, sink: Sink, *, client_head: bytes) -> None:
-        """Pass the answer on until it is complete. Raises UpstreamFailed when it breaks off."""
-        out = self._feed(relay, self._buffer)
-        self._buffer = b""
+    def relay(self, relay: Relay, sink: Sink, *, client_head: bytes) -> None:
+        """Pass on what is here, and the rest as it comes. Raises UpstreamFailed when it is already broken off."""
+        data, self._buffer = self._buffer, b""
+        out = self._feed(relay, data)
         sink.write(client_head + out)
-        if relay.complete:
-            return
-        self._relay, self._sink = relay, sink
-        try:
-            while not relay.complete:
-                if not self._paused:
-                    self.deadline = self._loop.time() + self._pool.idle_timeout_s
-                await self._wait()
-        finally:
-            self._relay = self._sink = None
-            self.deadline = 0.0
+        if not relay.complete:
+            self._relay, self._sink = relay, sink
+            if not self._paused:
+                self.deadline = monotonic() + self._pool.idle_timeout_s
 
     def release(self, *, reusable: bool) -> None:
-        """Back to the pool, or closed."""
+        """Back to the pool, or closed. The exchange hears nothing further."""
+        self._exchange = self._relay = self._sink = None
+        self.deadline = 0.0
         if reusable and self.head is not None and self.head.keep_alive and not self.lost:
-            self.resume()
-            self.deadline = 0.0
+            if self._paused:
+                self.resume()
+                self.deadline = 0.0
             self.fresh = False
             self._pool.give_back(self)
         else:
@@ -112,7 +122,6 @@ class WorkerConnection(asyncio.Protocol):
 
     def expire(self, now: float) -> None:
         if self.deadline and now >= self.deadline:
-            self.deadline = 0.0
             self._fail(UpstreamFailed("upstream_timeout", "the worker was silent for too long"))
 
     def pause(self) -> None:
@@ -125,7 +134,7 @@ class WorkerConnection(asyncio.Protocol):
     def resume(self) -> None:
         if not self.lost and self._paused:
             self._paused = False
-            self.deadline = self._loop.time() + self._pool.idle_timeout_s
+            self.deadline = monotonic() + self._pool.idle_timeout_s
             self.transport.resume_reading()
 
     # asyncio.Protocol
@@ -138,11 +147,11 @@ class WorkerConnection(asyncio.Protocol):
         relay = self._relay
         if relay is not None:
             self._pass_on(relay, data)
-        elif self._waiter is None and self.head is not None:
+        elif self._exchange is not None:
+            self._before_body(data)
+        else:
             # Between two requests a worker has nothing to say.
             self.transport.abort()
-        else:
-            self._before_body(data)
 
     def eof_received(self) -> None:
         return None
@@ -152,9 +161,10 @@ class WorkerConnection(asyncio.Protocol):
         self._pool.forget(self)
         if self._relay is not None:
             self._end_of_relay(self._relay)
-        elif self._waiter is not None and not self._ended_by_close():
-            answered = self.head is not None or bool(self._buffer)
-            if self.fresh or answered:
+        elif self._exchange is not None:
+            if self._ended_by_close():
+                self._begin(self._exchange)
+            elif self.fresh or self.head is not None or self._buffer:
                 self._fail(UpstreamFailed("upstream_error", "the worker closed the connection before it answered"))
             else:
                 self._fail(StaleConnection())
@@ -162,37 +172,57 @@ class WorkerConnection(asyncio.Protocol):
     # the answer's parts
 
     def _before_body(self, data: bytes) -> None:
-        self._buffer = self._buffer + data if self._buffer else data
-        try:
-            while self.head is None:
-                cut = self._buffer.find(b"\r\n\r\n")
-                if cut < 0:
-                    if len(self._buffer) > ANSWER_HEAD_BYTES_MAX:
-                        raise AnswerError("head too long")
-                    return
-                head = parse_answer_head(self._buffer[:cut])
-                self._buffer = self._buffer[cut + 4 :]
-                if head.status >= 200:
-                    self.head = head
-        except AnswerError as error:
-            self._fail(UpstreamFailed("upstream_error", str(error)))
-            return
-        if self._buffer and not self.first_body_at:
-            self.first_body_at = self._loop.time()
-        self._wake()
-
-    def _body_begun(self) -> bool:
+        if self._buffer:
+            data = self._buffer + data
         head = self.head
         if head is None:
-            return False
-        return bool(self._buffer) or head.content_length == 0 or head.status in (204, 304) or self.lost
+            try:
+                head, data = self._take_head(data)
+            except AnswerError as error:
+                self._fail(UpstreamFailed("upstream_error", str(error)))
+                return
+            self.head = head
+        self._buffer = data
+        if head is None:
+            return
+        if data:
+            self.first_body_at = monotonic()
+        elif head.content_length != 0 and head.status not in (204, 304):
+            self.deadline = monotonic() + self._body_timeout_s
+            return
+        if self._exchange is not None:
+            self._begin(self._exchange)
+
+    def _take_head(self, data: bytes) -> tuple[AnswerHead | None, bytes]:
+        """(the head and what follows it) or (None, bytes of an unfinished one). Raises AnswerError."""
+        while True:
+            cut = data.find(b"\r\n\r\n")
+            if cut < 0:
+                if len(data) > ANSWER_HEAD_BYTES_MAX:
+                    raise AnswerError("head too long")
+                return None, data
+            head = self._read_head(data[:cut])
+            data = data[cut + 4 :]
+            if head.status >= 200:
+                return head, data
+
+    def _read_head(self, text: bytes) -> AnswerHead:
+        key, length = split_length(text)
+        if key != self._known_key:
+            head = parse_answer_head(text)
+            if head.content_length == length and names_length_once(text):
+                self._known_key, self._known_head = key, head
+            return head
+        head = self._known_head
+        return head if head.content_length == length else head.with_length(length)
+
+    def _begin(self, exchange: Exchange) -> None:
+        self.deadline = 0.0
+        exchange.answer_begun()
 
     def _ended_by_close(self) -> bool:
         """An answer without a length is ended by closing, and may be empty."""
-        if self.head is None or self.head.chunked or self.head.content_length is not None:
-            return False
-        self._wake()
-        return True
+        return self.head is not None and not self.head.chunked and self.head.content_length is None
 
     def _feed(self, relay: Relay, data: bytes) -> bytes:
         try:
@@ -211,40 +241,37 @@ class WorkerConnection(asyncio.Protocol):
         except ChunkError:
             self._fail(UpstreamFailed("upstream_died", "the worker's chunked coding is broken"))
             return
-        if out:
-            assert self._sink is not None
+        if out and self._sink is not None:
             self._sink.write(out)
         if relay.complete:
-            self._wake()
+            self._complete()
         elif not self._paused:
-            self.deadline = self._loop.time() + self._pool.idle_timeout_s
+            self.deadline = monotonic() + self._pool.idle_timeout_s
 
     def _end_of_relay(self, relay: Relay) -> None:
-        if not relay.complete:
-            out = relay.end()
-            if out and self._sink is not None:
-                self._sink.write(out)
+        out = relay.end()
+        if out and self._sink is not None:
+            self._sink.write(out)
         if relay.complete:
-            self._wake()
+            self._complete()
         else:
             self._fail(UpstreamFailed("upstream_died", "the worker closed the connection inside its answer"))
 
-    # waiting
+    def _complete(self) -> None:
+        exchange = self._detach()
+        if exchange is not None:
+            exchange.answer_complete()
 
-    async def _wait(self) -> None:
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+    def _fail(self, error: UpstreamFailed | StaleConnection) -> None:
+        exchange = self._detach()
+        if exchange is not None:
+            exchange.answer_failed(error)
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def _fail(self, error: Exception) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(error)
+    def _detach(self) -> Exchange | None:
+        exchange = self._exchange
+        self._exchange = self._relay = self._sink = None
+        self.deadline = 0.0
+        return exchange
 
 
 class WorkerPool:
@@ -253,6 +280,8 @@ class WorkerPool:
     def __init__(self, url: str, *, loop: asyncio.AbstractEventLoop, idle_max: int, idle_timeout_s: float) -> None:
         self.address = parse_worker_url(url)
         self.host_header = f"{_bracketed(self.address.host)}:{self.address.port}".encode()
+        self.request_heads: dict[bytes, bytes] = {}
+        """Path → the part of a request's head that is the same for each; as many as there are paths."""
         self.idle_timeout_s = idle_timeout_s
         self._loop = loop
         self._idle_max = idle_max
@@ -275,13 +304,14 @@ class WorkerPool:
             async with asyncio.timeout(timeout_s):
                 host = self._resolved or await self._resolve()
                 _, connection = await self._loop.create_connection(
-                    lambda: WorkerConnection(self, self._loop), host, self.address.port
+                    lambda: WorkerConnection(self), host, self.address.port
                 )
         except TimeoutError:
             raise UpstreamFailed("upstream_timeout", "the worker did not accept a connection in time") from None
         except (OSError, WorkerUrlError) as error:
             raise UpstreamFailed("upstream_error", f"no connection to the worker: {type(error).__name__}") from None
-        self._open.add(connection)
+        if not connection.lost:
+            self._open.add(connection)
         return connection
 
     async def _resolve(self) -> str:
@@ -348,7 +378,7 @@ class Upstreams:
 
     def sweep(self) -> None:
         """Called a few times a second: fails what has waited too long. Cheaper than a timer for each request."""
-        now = self._loop.time()
+        now = monotonic()
         for pool in [*self._pools.values(), *self._leaving]:
             pool.expire(now)
         self._leaving = [pool for pool in self._leaving if pool.busy]
