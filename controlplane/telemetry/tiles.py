@@ -28,19 +28,19 @@ def fleet_tiles(scope: Scope, *, now: datetime | None = None) -> Tiles:
     """The figures of the fleet page's head, each with the period before. Four queries."""
     now = now or timezone.now()
     current_span, previous_span = aligned_pair(scope, now=now)
-    current = _summed(scope, current_span, now)
-    previous = _summed(scope, previous_span, now)
-    current_s = max(1.0, (min(scope.to, now) - current_span.from_).total_seconds())
-    figures = _tile_figures(_Period(current, current_s), _Period(previous, previous_span.span_s))
+    current = _period(scope, current_span, min(scope.to, now), now)
+    previous = _period(scope, previous_span, previous_span.to, now)
+    figures = _tile_figures(current, previous)
     return Tiles(**figures, **_worker_figures(scope, now), data_age_s=router_data_age_s(now))
 
 
 @dataclass(frozen=True, slots=True)
 class _Period:
-    """Summed fields of a period, None when no row was there, and its length."""
+    """Summed fields of a period, None when no row was there, and the seconds since its first row."""
 
     sums: Values | None
     seconds: float
+    """A fleet that began to report in the middle of the range has the rate of its own time, not of the range."""
 
     def share(self, part: str, whole: str) -> float | None:
         return _ratio(self.sums.get(part, 0), self.sums.get(whole, 0)) if self.sums else None
@@ -82,13 +82,14 @@ def _tile_figures(current: _Period, previous: _Period) -> dict[str, Any]:
     }
 
 
-def _summed(scope: Scope, span: Scope, now: datetime) -> Values | None:
-    """All fields of the tiles over the span, or None when nobody reported."""
+def _period(scope: Scope, span: Scope, end: datetime, now: datetime) -> _Period:
+    """The tiles' fields over the span."""
     total: Values = {}
     rows = request_rows(scope, cover(span, now=now), _TILE_FIELDS)
     for _, values in rows:
         merge_into(REQUESTS, total, values)
-    return total if rows else None
+    first = min((start for start, _ in rows), default=span.from_)
+    return _Period(total if rows else None, max(1.0, (end - max(first, span.from_)).total_seconds()))
 
 
 def _worker_figures(scope: Scope, now: datetime) -> dict[str, Any]:

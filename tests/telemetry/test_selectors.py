@@ -48,11 +48,11 @@ def test_the_tiles_say_what_was_delivered_and_what_it_saved():
     tiles = fleet_tiles(scope(), now=NOW)
     assert tiles.hit_share.value == pytest.approx(80 / 200)
     assert tiles.predicted_share.value == pytest.approx(100 / 200)
-    assert tiles.prefill_tokens_saved_per_s.value == pytest.approx(80 / 300)
-    assert tiles.gpu_seconds_saved_per_h.value == pytest.approx(0.025 * 12)
+    assert tiles.prefill_tokens_saved_per_s.value == pytest.approx(80 / 60), "since the first report, 60 s ago"
+    assert tiles.gpu_seconds_saved_per_h.value == pytest.approx(0.025 * 60)
     assert tiles.goodput_share.value == pytest.approx(28 / 32)
-    assert tiles.requests_per_s.value == pytest.approx(32 / 300)
-    assert tiles.errors_per_s.value == pytest.approx(3 / 300)
+    assert tiles.requests_per_s.value == pytest.approx(32 / 60)
+    assert tiles.errors_per_s.value == pytest.approx(3 / 60)
     assert tiles.ttft_hit_p50_ms.value == pytest.approx(1.05**89.5)
     assert tiles.ttft_miss_p95_ms.value == pytest.approx(1.05**129.5)
     assert tiles.hit_share.previous is None
@@ -111,7 +111,7 @@ def test_a_scoped_series_sees_only_its_own_and_knows_idle_from_gap():
     assert values[NOW - timedelta(seconds=50)] == 0
     assert values[NOW - timedelta(seconds=80)] is None
     assert fleet_tiles(scope(namespace="alice/none"), now=NOW).requests_per_s.value == 0
-    assert fleet_tiles(scope(tenant="alice"), now=NOW).requests_per_s.value == pytest.approx(2 / 300)
+    assert fleet_tiles(scope(tenant="alice"), now=NOW).requests_per_s.value == pytest.approx(2 / 120)
 
 
 def test_ttft_has_a_delta_only_where_both_sides_are_known():
@@ -130,7 +130,8 @@ def test_a_day_is_read_from_hours_and_agrees_with_its_minutes():
     day = hit_tokens_series(scope(minutes=24 * 60), now=NOW)
     assert day.step_s == 3600
     assert sum(value for value in day.prompt_tokens if value) == 2000
-    assert fleet_tiles(scope(minutes=24 * 60), now=NOW).requests_per_s.value == pytest.approx(40 / 86_400, rel=0.05)
+    rate = fleet_tiles(scope(minutes=24 * 60), now=NOW).requests_per_s.value
+    assert rate == pytest.approx(40 / (20 * 55 * 60), rel=0.05), "the fleet has reported for 20 × 55 minutes"
 
 
 def poll_row(seconds_ago: float, worker: str = "p/w1", **values: object) -> None:
