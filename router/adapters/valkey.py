@@ -43,6 +43,14 @@ class Valkey:
     async def put_in_hash(self, key: str, field: str, value: bytes) -> bool:
         return await self._call(self._client.hset(key, field, value), None) is not None
 
+    async def exchange_in_hash(self, key: str, field: str, value: bytes) -> dict[bytes, bytes] | None:
+        """Put one field and read them all, in one round trip. None when Valkey is away."""
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.hset(key, field, value)
+        pipeline.hgetall(key)
+        results = await self._call(pipeline.execute(), None)
+        return None if results is None else results[1]
+
     async def remove_from_hash(self, key: str, field: str) -> None:
         await self._call(self._client.hdel(key, field), None)
 

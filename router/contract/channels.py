@@ -24,5 +24,8 @@ KV_LIVE_HASH = "tidemark:live:kv"
 ROUTERS_HASH = "tidemark:routers"
 """Hash: router id → RouterHello as JSON, written by each router every second."""
 
+PEER_LOAD_HASH = "tidemark:load"
+"""Hash: router id → peers.RouterLoad as JSON, written by each router four times a second."""
+
 DASHBOARD_GROUP = "dashboard"
 """Channels group to which the ingester announces fresh data."""

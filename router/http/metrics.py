@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from router.adapters.peers import PeersState
 from router.adapters.telemetry_totals import Totals
 from router.contract.histogram import GAMMA, Buckets
 from router.contract.telemetry import RouterState
@@ -18,10 +19,18 @@ WORKER_STATES = ("ready", "full", "drain", "maintenance", "ejected")
 
 
 class RouterCollector(Collector):
-    def __init__(self, *, router_id: str, totals: Totals, state: Callable[[], RouterState]) -> None:
+    def __init__(
+        self,
+        *,
+        router_id: str,
+        totals: Totals,
+        state: Callable[[], RouterState],
+        peers: Callable[[], PeersState] | None = None,
+    ) -> None:
         self._router_id = router_id
         self._totals = totals
         self._state = state
+        self._peers = peers
 
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
@@ -30,6 +39,8 @@ class RouterCollector(Collector):
         yield _decisions(self._totals.decision_us)
         yield from self._isolation_and_spills()
         yield from self._gauges(self._state())
+        if self._peers is not None:
+            yield from _peer_gauges(self._peers())
 
     def _requests(self) -> Iterator[Metric]:
         family = CounterMetricFamily(
@@ -90,6 +101,25 @@ class RouterCollector(Collector):
         for worker, count in state.worker_outstanding.items():
             outstanding.add_metric([worker], count)
         yield outstanding
+
+
+def _peer_gauges(state: PeersState) -> Iterator[Metric]:
+    """How far this router's view is from that of the other routers and of the pollers."""
+    yield GaugeMetricFamily("tidemark_router_peers", "Other routers whose load is heard.", len(state.ages_s))
+    for name, text, label, values in (
+        ("tidemark_router_peer_age_seconds", "Since a peer's load was last heard.", "peer", state.ages_s),
+        ("tidemark_router_peer_snapshot_lag", "Own snapshot version less the peer's.", "peer", state.snapshot_lags),
+        (
+            "tidemark_worker_load_unexplained",
+            "Requests in the worker's last sample beyond what the routers tell of.",
+            "worker",
+            state.unexplained,
+        ),
+    ):
+        family = GaugeMetricFamily(name, text, labels=[label])
+        for key, value in values.items():
+            family.add_metric([key], value)
+        yield family
 
 
 def render_metrics(collector: RouterCollector) -> bytes:

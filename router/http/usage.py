@@ -1,4 +1,9 @@
-"""The usage block of a worker's answer, read with suspicion: a worker may omit it, send null, or lie."""
+"""The usage block of a worker's answer, read with suspicion: a worker may omit it, send null, or lie.
+
+Three spellings: OpenAI's (`prompt_tokens`, `completion_tokens`, `cached_tokens`), that of responses (`input_tokens`,
+`output_tokens`, `cached_tokens`), and Anthropic's, whose `input_tokens` leave out what the cache gave or took:
+prompt = input_tokens + cache_read_input_tokens + cache_creation_input_tokens.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,10 @@ TAIL_BYTES = 4096
 TOKENS_MAX = 100_000_000
 """A larger count is not a count."""
 
-_COUNT = re.compile(rb'"(prompt_tokens|completion_tokens|cached_tokens)":\s*(\d{1,12})\b')
+_COUNT = re.compile(
+    rb'"(prompt_tokens|completion_tokens|cached_tokens|input_tokens|output_tokens|cache_read_input_tokens'
+    rb'|cache_creation_input_tokens)":\s*(\d{1,12})\b'
+)
 """A count that is null, negative or no number matches nothing."""
 
 
@@ -35,12 +43,26 @@ def read_usage(data: bytes) -> Usage:
     counts: dict[bytes, int] = {}
     for name, digits in _COUNT.findall(data, at):
         counts.setdefault(name, int(digits))
+    if b"input_tokens" in counts:
+        return _of_input(counts)
     prompt = _count(counts.get(b"prompt_tokens"))
+    return Usage(prompt, _count(counts.get(b"completion_tokens")), _cached(counts.get(b"cached_tokens"), prompt))
+
+
+def _of_input(counts: dict[bytes, int]) -> Usage:
+    prompt: int | None = counts[b"input_tokens"]
     cached = counts.get(b"cached_tokens")
-    if cached is not None:
-        cached = min(cached, prompt) if prompt is not None else None
-    return Usage(prompt, _count(counts.get(b"completion_tokens")), cached)
+    if cached is None:
+        read, created = counts.get(b"cache_read_input_tokens"), counts.get(b"cache_creation_input_tokens")
+        prompt = counts[b"input_tokens"] + (read or 0) + (created or 0)
+        cached = read
+    prompt = _count(prompt)
+    return Usage(prompt, _count(counts.get(b"output_tokens")), _cached(cached, prompt))
 
 
 def _count(value: int | None) -> int | None:
     return value if value is not None and value <= TOKENS_MAX else None
+
+
+def _cached(value: int | None, prompt: int | None) -> int | None:
+    return min(value, prompt) if value is not None and prompt is not None else None
