@@ -1,4 +1,4 @@
-"""`python -m simulator worker | traffic | placement`; each has --help."""
+"""`python -m simulator worker | traffic | placement | fleet`; each has --help."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import sys
 
 from simulator import commands
+from simulator.fleet.command import add_fleet
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -15,6 +16,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_worker(subcommands)
     commands.add_traffic(subcommands)
     commands.add_placement(subcommands)
+    add_fleet(subcommands)
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)

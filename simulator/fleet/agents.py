@@ -43,7 +43,7 @@ class AgentWorkload:
         fitting = [
             session for session in trace if max(turn.input_length for turn in session) < profile.kv_capacity_tokens / 2
         ]
-        self._rng = random.Random(f"agents/{seed}")
+        self._rng = random.Random(f"agents/{seed}")  # noqa: S311  repeatable, no secret
         self.demand_s, cycle_s = _mean_demand_and_cycle_s(fitting[:_SESSIONS_SAMPLED], profile)
         self.sessions = max(1, round(load * workers * _sessions_a_worker(fitting, profile, self.demand_s, cycle_s)))
         self.duration_s = requests * cycle_s / self.sessions
@@ -138,8 +138,8 @@ def _mean_demand_and_cycle_s(sessions: Sequence[Session], profile: GpuProfile) -
         for row in session:
             chain = _names(row, -1 - play)[_BLOCK - 1 :: _BLOCK].tolist()
             known = known_blocks(chain, (row.input_length - 1) // BLOCK_TOKENS, seen)
-            sizes = {"prompt_tokens": row.input_length, "output_tokens": row.output_length, "known": known}
-            total_demand_s += demand_s(profile, **sizes)
-            total_cycle_s += unloaded_s(profile, **sizes) + row.pause_s
+            prompt, output = row.input_length, row.output_length
+            total_demand_s += demand_s(profile, prompt_tokens=prompt, output_tokens=output, known=known)
+            total_cycle_s += unloaded_s(profile, prompt_tokens=prompt, output_tokens=output, known=known) + row.pause_s
             turns += 1
     return total_demand_s / turns, total_cycle_s / turns

@@ -34,7 +34,7 @@ class ConversationWorkload:
         """Raises ValueError when the trace has fewer requests."""
         if requests > len(trace):
             raise ValueError(f"the conversation trace has {len(trace)} requests, fewer than {requests}")
-        rng = random.Random(f"conversation/{seed}")
+        rng = random.Random(f"conversation/{seed}")  # noqa: S311  repeatable, no secret
         first = rng.randrange(len(trace) - requests + 1)
         window = [row for row in trace[first : first + requests] if row.input_length < profile.kv_capacity_tokens / 2]
         following = _following(window)
@@ -78,7 +78,7 @@ def _request(index: int, row: ConversationRequest, following: ConversationReques
         rest = following.hash_ids[whole : min(after, following.input_length // BLOCK_TOKENS)]
         chain += named(key, np.array(rest, dtype=np.uint64)).tolist()
     chain += named(key_of("answer", index), places(len(chain), after)).tolist()
-    fine = (ids[:, None] * np.uint64(_TEXT_BLOCKS) + np.arange(_TEXT_BLOCKS, dtype=np.uint64)).ravel()
+    fine = np.add.outer(ids * np.uint64(_TEXT_BLOCKS), places(0, _TEXT_BLOCKS)).ravel()
     hashes = named(key_of("conversation text"), fine[: row.input_length // TEXT_BLOCK_TOKENS])
     return Request(
         id=index,

@@ -72,10 +72,10 @@ PREFIX_WEIGHT, QUEUE_WEIGHT, KV_WEIGHT = 3.0, 2.0, 2.0
 
 
 class WeightedScorers(Policy):
-    """llm-d inference scheduler's default profile: prefix-cache-scorer 3, queue-scorer 2, kv-cache-utilization-scorer 2.
+    """llm-d inference scheduler: prefix-cache-scorer 3, queue-scorer 2, kv-cache-utilization-scorer 2.
 
-    Prefix: share of the prompt's blocks cached. Queue: waiting requests, the fewest scoring 1 and the most 0, all 1 when
-    equal. KV: 1 − use. The sum decides; equals at random.
+    Prefix: share of the prompt's blocks cached. Queue: waiting requests, the fewest scoring 1 and the most 0, all 1
+    when equal. KV: 1 − use. The sum decides; equals at random.
     """
 
     def __init__(self, rng: random.Random) -> None:

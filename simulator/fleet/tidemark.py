@@ -97,7 +97,8 @@ class Tidemark(Policy):
 
 def fingerprint(request: Request) -> Fingerprint:
     """What the router would have hashed from the text, at BYTES_PER_TOKEN."""
-    return Fingerprint(request.text_hashes, TEXT_BLOCK_TOKENS * BYTES_PER_TOKEN, request.prompt_tokens * BYTES_PER_TOKEN)
+    text_bytes = request.prompt_tokens * BYTES_PER_TOKEN
+    return Fingerprint(request.text_hashes, TEXT_BLOCK_TOKENS * BYTES_PER_TOKEN, text_bytes)
 
 
 def _snapshot(workers: int, profile: GpuProfile, fleet_key: FleetKey, routing: RoutingName) -> PolicySnapshot:

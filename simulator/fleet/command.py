@@ -1,0 +1,92 @@
+"""`python -m simulator fleet`: flags to a grid of runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from simulator.fleet.hardware import H200_8B, PROFILES
+from simulator.fleet.policies import POLICIES
+from simulator.fleet.sweep import TRACES, Grid, sweep
+from simulator.fleet.table import as_json, as_markdown, as_text, rows_of
+
+REQUESTS_DEFAULT = 3_000
+CONVERSATION_REQUESTS_MAX = 4_000
+"""What the recorded conversation trace holds."""
+
+
+def add_fleet(subcommands: Any) -> None:  # argparse names the type of add_subparsers() only privately
+    parser = subcommands.add_parser("fleet", help="compare routing policies over recorded traffic, without sockets")
+    parser.add_argument("--trace", type=_names(TRACES), default=TRACES, metavar="NAME,…", help=", ".join(TRACES))
+    parser.add_argument("--workers", type=_numbers(int, 1, 1_024), default=[4, 16], metavar="N,…")
+    parser.add_argument("--load", type=_numbers(float, 0.01, 10), default=[0.3, 0.6, 0.9], metavar="SHARE,…")
+    parser.add_argument("--seeds", type=_numbers(int, 0, 2**31), default=[1, 2, 3], metavar="N,…")
+    parser.add_argument(
+        "--policies", type=_names(POLICIES), default=list(POLICIES), metavar="NAME,…", help=", ".join(POLICIES)
+    )
+    parser.add_argument("--profile", choices=PROFILES, default=H200_8B.name, help="GPU and model of every worker")
+    parser.add_argument("--requests", type=int, default=REQUESTS_DEFAULT, help="a run")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--markdown", type=Path, metavar="FILE")
+    parser.set_defaults(run=lambda options: _run(parser, options))
+
+
+def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if not 1 <= options.requests <= CONVERSATION_REQUESTS_MAX:
+        parser.error(f"--requests is a number between 1 and {CONVERSATION_REQUESTS_MAX}")
+    if options.processes < 1:
+        parser.error("--processes must be positive")
+    grid = Grid(
+        traces=options.trace,
+        workers=options.workers,
+        loads=options.load,
+        policies=options.policies,
+        seeds=options.seeds,
+        profile=options.profile,
+        requests=options.requests,
+    )
+    results = sweep(grid, processes=options.processes, progress=_show_progress)
+    rows = rows_of(results)
+    print(as_text(rows))
+    if options.json:
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(as_json(rows, results))))
+    if options.markdown:
+        options.markdown.write_text(as_markdown(rows))
+    return 0
+
+
+def _names(known: Any) -> Callable[[str], list[str]]:
+    def parse(text: str) -> list[str]:
+        names = text.split(",")
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
+        return names
+
+    return parse
+
+
+def _numbers[Number: (int, float)](kind: type[Number], low: Number, high: Number) -> Callable[[str], list[Number]]:
+    def parse(text: str) -> list[Number]:
+        try:
+            numbers = [kind(part) for part in text.split(",")]
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers") from None
+        for number in numbers:
+            if not low <= number <= high:
+                raise argparse.ArgumentTypeError(f"{number} is not between {low} and {high}")
+        return numbers
+
+    return parse
+
+
+def _show_progress(done: int, total: int) -> None:
+    """On a terminal only: a log has no use for it."""
+    if sys.stderr.isatty():
+        print(f"\r{done} of {total} runs", end="" if done < total else "\n", file=sys.stderr, flush=True)
