@@ -202,7 +202,7 @@ class Beliefs:
 
 
 def _positions(mask: int) -> Iterator[int]:
-    """Positions of the set bits, lowest first. By text search: big-integer arithmetic for each bit costs five times more."""
+    """Positions of the set bits, lowest first. By text search: big-integer arithmetic costs five times as much."""
     if not mask:
         return
     if mask & (mask - 1) == 0:

@@ -32,6 +32,8 @@ MATCH_SHARE_MIN = 0.1
 """A match of less of the prompt is a common head, not affinity (C37): it still counts for what it saves."""
 HELD_SHARE = 0.5
 """A full worker may still serve a prompt of which it holds at least this share (S0.4)."""
+HEAD_SHARE = 2.0
+"""Holding up to this many times the hot head is no more than holding the head: it is measured in steps of a half."""
 HOLDERS_MAX = 32
 """Workers scored for what they hold: beyond it, of those that hold most, the ones with the shortest wait."""
 LIGHTEST = 12
@@ -197,16 +199,26 @@ def _preference(
     if session_worker is not None and session_worker in by_id:
         return by_id[session_worker], "session"
     deepest = max((view.hit(worker).tokens for worker in holders), default=0)
+    home = _idle_home(view, deepest)
+    if home is not None:
+        return home, "prefix" if view.hit(home).tokens == deepest > 0 else "home"
     if deepest and deepest >= MATCH_SHARE_MIN * view.prompt_tokens:
-        most = [worker for worker in holders if view.hit(worker).tokens == deepest]
-        return _among_holders(view, most), "prefix"
+        return _among_holders(view, [worker for worker in holders if view.hit(worker).tokens == deepest]), "prefix"
     if not view.hashes:
         return None, "home"
-    if view.homes:
-        eligible = [by_id[home] for home in view.homes if not exclusion(view, by_id[home])]
-        if eligible:
-            return _least_loaded(view, eligible), "home"
     return _home(view, _home_key(view, holders)), "home"
+
+
+def _idle_home(view: View, deepest_tokens: int) -> RoutableWorker | None:
+    """The home of a hot prefix with the fewest requests, whether filled or not; equals in turn.
+
+    None when the prompt is not hot, or when some worker holds much more of it than the hot head: a private session.
+    """
+    hot, by_id = view.hot, view.pool.by_id
+    if hot is None or deepest_tokens > HEAD_SHARE * hot.blocks * view.tokens_a_block:
+        return None
+    homes = [by_id[home] for home in view.homes if not exclusion(view, by_id[home])]
+    return _in_turn(view, _idlest(homes)) if homes else None
 
 
 def _among_holders(view: View, most: list[RoutableWorker]) -> RoutableWorker:
@@ -215,7 +227,7 @@ def _among_holders(view: View, most: list[RoutableWorker]) -> RoutableWorker:
         return most[0]
     usable = [worker for worker in most if not exclusion(view, worker)] or most
     if view.homes:
-        return _least_loaded(view, [worker for worker in usable if worker.id in view.homes] or usable)
+        usable = [worker for worker in usable if worker.id in view.homes] or usable
     least = min(_outstanding(worker) for worker in usable)
     light = {worker.id for worker in usable if _outstanding(worker) <= least + COLD_COPIES_REQUESTS}
     return _home(view, _home_key(view, ()), lambda worker: worker.id in light) or usable[0]

@@ -94,6 +94,8 @@ class Pool:
     heat_started_at: float = 0.0
     ejected_until: float = 0.0
     """No worker is ejected from here on: spares the choice a look at each."""
+    capacity_tokens: int | None = None
+    """KV tokens of its smallest worker's cache, None while unknown."""
     link: Link | None = None
     """What its connector can load, None without one."""
     order: WaitOrder | None = None
@@ -109,6 +111,8 @@ class Pool:
         self.outstanding = sum(worker.load.outstanding for worker in members)
         self.heat_ms = sum(worker.heat_ms for worker in members)
         self.link = _link(self.policy)
+        capacities = [worker.capacity_tokens for worker in members if worker.capacity_tokens]
+        self.capacity_tokens = min(capacities, default=None)
         self._homes.clear()
         self.order = WaitOrder(len(members)) if len(members) > SCAN_WORKERS_MAX else None
         for place, worker in enumerate(members):

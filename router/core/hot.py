@@ -1,7 +1,8 @@
 """How many homes a prefix needs (S3.6): its measured load as a share of what one worker can do.
 
     load = Σ over its requests (uncached prefill ms + decode ms ÷ requests a worker takes), per ms of time, decayed
-    homes = ⌈load ÷ HOME_LOAD⌉, the first so many workers clockwise on the ring from the prefix's own key
+    homes = ⌈load ÷ (HOME_LOAD + share of a cache that a copy takes)⌉: the first so many workers clockwise on the
+            ring from the prefix's own key
 
 so the homes of two routers are the same set, or one contains the other. A prefix that cools down falls back to its
 first homes, and the copies elsewhere age out of their caches.
@@ -19,9 +20,9 @@ from dataclasses import dataclass
 
 HALF_LIFE_S = 20.0
 """Long enough to average over a few dozen requests of a hot prefix, short enough to follow a news event."""
-HOME_LOAD = 0.25
-"""Load of one home: a copy too many costs some cache, a copy too few costs waiting, so homes are planned a quarter full
-and the rest of the worker is left to prefixes of its own."""
+HOME_LOAD = 0.1
+"""Load that earns one home, beside the share of its cache that the copy takes: a copy too few costs waiting at every
+burst, a copy too many one prefill and its room, so a prefix of half of a pool's traffic is spread over all of it."""
 REQUESTS_MIN = 3.0
 """Requests (decayed) before a prefix counts as hot: one long prompt is no crowd."""
 COLD_REQUESTS = 1.5
@@ -73,23 +74,28 @@ class HotPrefixes:
             entry.load_ms += load_ms
             entry.requests += requests
 
-    def head(self, hashes: Sequence[int], first_blocks: int, *, homes_max: int, now: float) -> HotHead | None:
-        """The deepest head of the prompt that needs more than one home, None when none does."""
+    def head(
+        self, hashes: Sequence[int], first_blocks: int, *, block_share: float, homes_max: int, now: float
+    ) -> HotHead | None:
+        """The deepest head of the prompt that needs more than one home, None when none does.
+
+        `block_share`: the part of a worker's cache that one block takes, 0 where the capacity is unknown.
+        """
         hot: HotHead | None = None
         for depth in _depths(len(hashes), first_blocks):
             entry = self._entries.get(hashes[depth - 1])
-            homes = 0 if entry is None else self._homes(entry, now)
+            homes = 0 if entry is None else self._homes(entry, depth * block_share, now)
             if homes < 2:
                 break
             hot = HotHead(hashes[depth - 1], depth, min(homes, homes_max))
         return hot
 
-    def _homes(self, entry: _Entry, now: float) -> int:
+    def _homes(self, entry: _Entry, cache_share: float, now: float) -> int:
         share: float = 2.0 ** (min(0.0, entry.at - now) / HALF_LIFE_S)
         if entry.requests * share < REQUESTS_MIN:
             return 1
         load = entry.load_ms * share * math.log(2.0) / (HALF_LIFE_S * 1000.0)
-        return math.ceil(load / HOME_LOAD)
+        return math.ceil(load / (HOME_LOAD + cache_share))
 
     def _follow(self, key: int, entry: _Entry, now: float) -> None:
         if len(self._entries) >= self._prefixes_max:

@@ -98,7 +98,10 @@ def view_of(request: RoutingRequest, pool: Pool, matched: Mapping[WorkerId, int]
         tokens_a_block = fingerprint.block_bytes / pool.text.bytes_per_token
     members = max(len(pool.serving), 1)
     policy = request.grant.policy
-    hot = pool.hot.head(hashes, first, homes_max=members, now=now) if hashes else None
+    hot = None
+    if hashes:
+        block_share = tokens_a_block / pool.capacity_tokens if pool.capacity_tokens else 0.0
+        hot = pool.hot.head(hashes, first, block_share=block_share, homes_max=members, now=now)
     return View(
         request=request,
         pool=pool,

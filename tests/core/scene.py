@@ -20,7 +20,7 @@ from router.contract.snapshot import (
     sign_snapshot,
 )
 from router.core.limits import CoreLimits
-from router.core.model import Assessment, Decision, Grant, Outcome, Reservation, RoutingRequest
+from router.core.model import Assessment, Decision, ExactPrompt, Grant, Outcome, Reservation, RoutingRequest
 from router.core.table import RoutingTable
 
 FLEET_KEY = FleetKey(bytes(range(32)))
@@ -52,6 +52,7 @@ def snapshot(
     pool: PoolPolicy | None = None,
     states: dict[int, str] | None = None,
     namespace: dict[str, object] | None = None,
+    capacity_tokens: int | None = None,
 ) -> PolicySnapshot:
     """Each tenant has one key and one namespace `<tenant>/main`; one pool serves MODEL."""
     states = states or {}
@@ -72,7 +73,12 @@ def snapshot(
         },
         pools={POOL: pool or PoolPolicy(models=(MODEL,))},
         workers={
-            worker_id(number): WorkerEntry(POOL, f"http://10.0.0.{number + 1}:8000", states.get(number, "ready"))  # type: ignore[arg-type]
+            worker_id(number): WorkerEntry(
+                POOL,
+                f"http://10.0.0.{number + 1}:8000",
+                states.get(number, "ready"),  # type: ignore[arg-type]
+                kv_capacity_tokens=capacity_tokens,
+            )
             for number in range(workers)
         },
     )
@@ -116,10 +122,11 @@ class Scene:
         *,
         session: str | None = None,
         exclude: frozenset[WorkerId] = frozenset(),
+        exact: ExactPrompt | None = None,
     ) -> RoutingRequest:
         grant = self.grant(tenant)
         fingerprint = None if text is None else self.table.fingerprint(grant, text, template=TemplateRef(""))
-        return RoutingRequest("r", grant, fingerprint, session=session, exclude=exclude)
+        return RoutingRequest("r", grant, fingerprint, session=session, exclude=exclude, exact=exact)
 
     def choose(
         self,
