@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -102,24 +103,33 @@ def test_figures_agree_with_the_workers_own_counters(stack: Stack, tenancy: Tena
     own = [increases(then, counters_of(url)) for then, url in zip(before, workers, strict=True)]
     assert sum(o["vllm:kv_block_lifetime_seconds_count"] for o in own) > 0, "the load evicts"
 
-    def settled() -> dict[str, Any] | None:
-        rolled = stack.python(ROLLUP_SUMS)
-        hits = sum(rolled["workers"][n]["hits"] - rolled_before["workers"][n]["hits"] for n in ("w1", "w2"))
-        done = rolled["requests"]["requests"] - rolled_before["requests"]["requests"] >= 24
-        return rolled if done and hits >= sum(o["vllm:prefix_cache_hits_total"] for o in own) else None
+    def rolled_up() -> tuple[int, list[dict[str, float]]]:
+        """Delivered hit tokens as routers saw them, and each worker's increases as pollers and events saw them."""
+        now, then = stack.python(ROLLUP_SUMS), rolled_before
+        hit = now["requests"]["hit"] - then["requests"]["hit"]
+        return hit, [{k: now["workers"][n][k] - then["workers"][n][k] for k in now["workers"][n]} for n in ("w1", "w2")]
 
-    rolled = wait_until(settled, timeout_s=30, what="polls and ingestion caught up", every_s=1)
-    assert rolled["requests"]["requests"] - rolled_before["requests"]["requests"] == 24
-    assert rolled["requests"]["hit"] - rolled_before["requests"]["hit"] == delivered
-    assert delivered == sum(o["vllm:prefix_cache_hits_total"] for o in own)
-    for name, worker_own in zip(("w1", "w2"), own, strict=True):
-        now, then = rolled["workers"][name], rolled_before["workers"][name]
-        assert now["queries"] - then["queries"] == worker_own["vllm:prefix_cache_queries_total"]
-        assert now["hits"] - then["hits"] == worker_own["vllm:prefix_cache_hits_total"]
-        assert now["ttft"] - then["ttft"] == worker_own["vllm:time_to_first_token_seconds_count"]
-        assert now["generated"] - then["generated"] == worker_own["vllm:generation_tokens_total"]
-        assert now["removed"] - then["removed"] == worker_own["vllm:kv_block_lifetime_seconds_count"]
-        assert now["stored"] - then["stored"] > 0
+    expected = [
+        {
+            "queries": o["vllm:prefix_cache_queries_total"],
+            "hits": o["vllm:prefix_cache_hits_total"],
+            "ttft": o["vllm:time_to_first_token_seconds_count"],
+            "generated": o["vllm:generation_tokens_total"],
+            "removed": o["vllm:kv_block_lifetime_seconds_count"],
+        }
+        for o in own
+    ]
+
+    def agree() -> bool:
+        hit, workers_rolled = rolled_up()
+        return hit == delivered and all(w[k] == e[k] for w, e in zip(workers_rolled, expected, strict=True) for k in e)
+
+    with contextlib.suppress(AssertionError):
+        wait_until(agree, timeout_s=20, what="polls, events and ingestion caught up", every_s=1)
+    hit, workers_rolled = rolled_up()
+    assert hit == delivered == sum(e["hits"] for e in expected)
+    assert [{k: w[k] for k in e} for w, e in zip(workers_rolled, expected, strict=True)] == expected
+    assert all(w["stored"] > 0 and w["failed"] == 0 for w in workers_rolled)
 
 
 def test_the_dashboard_shows_the_workers_and_no_violation(stack: Stack, tenancy: Tenancy) -> None:
@@ -172,9 +182,7 @@ def test_a_killed_worker_is_ejected_and_the_next_request_succeeds(stack: Stack, 
     for number in range(8):
         answer = client.completions.create(model="tiny", prompt=prompt_of(300, seed=300 + number), max_tokens=2)
         assert answer.usage.completion_tokens == 2
-    down = (
-        "from controlplane.fleet.selectors import workers_table\nresult = {r.worker_id: r.health for r in workers_table()}"
-    )
+    down = "from controlplane.fleet.selectors import workers_table\nresult = {r.worker_id: r.health for r in workers_table()}"
     wait_until(
         lambda: stack.python(down)["tiny/w1"] == "down", timeout_s=20, what="the dashboard shows w1 as down", every_s=1
     )
