@@ -182,7 +182,10 @@ def test_a_killed_worker_is_ejected_and_the_next_request_succeeds(stack: Stack, 
     for number in range(8):
         answer = client.completions.create(model="tiny", prompt=prompt_of(300, seed=300 + number), max_tokens=2)
         assert answer.usage.completion_tokens == 2
-    down = "from controlplane.fleet.selectors import workers_table\nresult = {r.worker_id: r.health for r in workers_table()}"
+    down = (
+        "from controlplane.fleet.selectors import workers_table\n"
+        "result = {r.worker_id: r.health for r in workers_table()}"
+    )
     wait_until(
         lambda: stack.python(down)["tiny/w1"] == "down", timeout_s=20, what="the dashboard shows w1 as down", every_s=1
     )
