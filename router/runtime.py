@@ -24,13 +24,14 @@ from router.contract.ids import WorkerId
 from router.contract.live import KvLive, WorkerLive
 from router.contract.snapshot import PolicySnapshot, SignedSnapshot
 from router.contract.telemetry import PrefixHeat, RouterState
+from router.core.revocation import still_granted
 from router.core.table import RoutingTable
 from router.http.admin import AdminServer, json_page
 from router.http.metrics import RouterCollector, render_metrics
 from router.http.protocol import ClientConnection, Edge, EdgeLimits
 from router.http.upstream import Upstreams
 from router.logs import loop_exception_handler
-from router.service import RouterService, ServiceLimits
+from router.service import Call, RouterService, ServiceLimits
 
 log = structlog.get_logger("router.runtime")
 
@@ -209,6 +210,14 @@ class Runtime:
     def _apply_snapshot(self, document: SignedSnapshot, snapshot: PolicySnapshot) -> None:
         self.table.apply_snapshot(document, snapshot, now=time.time())
         self._upstreams.keep_only({worker.url for worker in snapshot.workers.values()})
+        self._end_revoked(snapshot)
+
+    def _end_revoked(self, snapshot: PolicySnapshot) -> None:
+        now = time.time()
+        for connection in list(self.edge.connections):
+            call = connection.call
+            if isinstance(call, Call) and call.grant is not None and not still_granted(call.grant, snapshot, now=now):
+                self.service.end_revoked(call)
 
     def _apply_live(self, workers: Mapping[WorkerId, WorkerLive], kv: Mapping[WorkerId, KvLive]) -> None:
         self.table.apply_live(now=time.time(), workers=workers, kv=kv)

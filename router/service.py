@@ -35,14 +35,26 @@ import msgspec
 import structlog
 
 from router.contract.ids import TemplateRef, WorkerId
-from router.core.model import Assessment, Decision, Grant, Outcome, Reservation, RoutingError, RoutingRequest
+from router.core.model import (
+    Assessment,
+    Decision,
+    Grant,
+    InvalidKey,
+    Outcome,
+    Reservation,
+    RoutingError,
+    RoutingRequest,
+)
 from router.core.table import RoutingTable
 from router.http import openai
 from router.http.answer_head import AnswerHead
-from router.http.answers import full_answer, relayed_head, stream_error
+from router.http.answers import full_answer, relayed_head
 from router.http.chunked import LAST_CHUNK, chunk
-from router.http.errors import EdgeError, Internal, Overloaded, Refused, UpstreamError, UpstreamTimeout
+from router.http.endpoints import ENDPOINTS
+from router.http.error_shapes import event_for
+from router.http.errors import EdgeError, Internal, NotOffered, Overloaded, Refused, UpstreamError, UpstreamTimeout
 from router.http.head import Head
+from router.http.named_events import ANTHROPIC, RESPONSES, NamedEventRelay
 from router.http.protocol import ClientConnection
 from router.http.relay import ChunkedRelay, LengthRelay, Relay, StreamRelay
 from router.http.upstream import StaleConnection, UpstreamFailed, Upstreams, WorkerConnection, WorkerPool
@@ -50,7 +62,6 @@ from router.logs import place_of
 
 log = structlog.get_logger("router.service")
 
-CHAT_PATH = b"/v1/chat/completions"
 MODELS_PATH = b"/v1/models"
 ATTEMPTS_MAX = 2
 """The first worker and one other (A3)."""
@@ -61,6 +72,8 @@ RETRY_RESERVE = 10.0
 """Retries a router may spend before any request has earned one."""
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 NO_TEMPLATE = TemplateRef("")
+REVOKED = "Incorrect API key provided."
+"""The words for any key that is not valid (S12)."""
 CLIENT_LEFT = Outcome(ok=False, error="client_disconnect", status=499)
 
 
@@ -103,6 +116,8 @@ class Call:
     connecting: asyncio.Task[None] | None = None
     connection: WorkerConnection | None = None
     relay: Relay | None = None
+    output_at: float = 0.0
+    """When a stream's answer began, in monotonic seconds; 0 before."""
     finished: bool = False
 
     def __init__(self, service: RouterService, head: Head, client: ClientConnection, request_id: str) -> None:
@@ -212,7 +227,7 @@ class RouterService:
 
     def _prepare(self, call: Call, body: bytes) -> None:
         head = call.head
-        call.api = api = openai.parse(body, chat=head.path == CHAT_PATH)
+        call.api = api = openai.parse_for(ENDPOINTS[head.path], body)
         call.grant = grant = self._table.resolve(api_key=head.api_key, model=api.model, now=self._clock())
         if head.template is not None:
             call.template = _template(head.template, grant)
@@ -250,6 +265,7 @@ class RouterService:
             session=api.user,
             max_tokens=api.max_tokens,
             template=call.template,
+            form=api.form,
             exclude=call.tried,
         )
         now = self._clock()
@@ -315,12 +331,9 @@ class RouterService:
         connection, client, api = call.connection, call.client, call.api
         assert connection is not None and connection.head is not None and api is not None
         head = connection.head
-        _check_answer(head, api.stream)
+        _check_answer(head, api.stream, core_endpoint=api.endpoint.speech == "openai")
         streams = api.stream and head.status == 200
-        if streams:
-            assert call.reservation is not None
-            self._table.first_byte(call.reservation, now=self._clock())
-        call.relay = relay = _relay_for(head, stream=streams, strip_usage=not api.wants_usage)
+        call.relay = relay = self._relay_for(call, head) if streams else _whole_relay(head)
         client_head = relayed_head(
             head, request_id=call.request_id, keep_alive=client.keep_alive, stream=type(relay) is not LengthRelay
         )
@@ -328,6 +341,27 @@ class RouterService:
         connection.relay(relay, client, client_head=client_head)
         if relay.complete:
             self.answer_complete(call)
+
+    def _relay_for(self, call: Call, head: AnswerHead) -> Relay:
+        """Of a stream in its endpoint's protocol."""
+        api, connection = call.api, call.connection
+        assert api is not None and connection is not None
+        speech = api.endpoint.speech
+        if speech == "responses":
+            # Its first events are sent before the prompt is looked at, so the first byte says nothing.
+            return NamedEventRelay(
+                RESPONSES, chunked=head.chunked, on_output=lambda: self._output_begun(call, monotonic())
+            )
+        self._output_begun(call, connection.first_body_at)
+        if speech == "anthropic":
+            return NamedEventRelay(ANTHROPIC, chunked=head.chunked)
+        return StreamRelay(chunked=head.chunked, strip_usage=not api.wants_usage)
+
+    def _output_begun(self, call: Call, at: float) -> None:
+        """The worker has read the prompt. `at` is in monotonic seconds."""
+        call.output_at = at
+        if call.reservation is not None:
+            self._table.first_byte(call.reservation, now=self._clock())
 
     def answer_complete(self, call: Call) -> None:
         """Raises UpstreamFailed for a stream that ended without its end mark."""
@@ -403,8 +437,8 @@ class RouterService:
         assert connection is not None and connection.head is not None and api is not None
         status, usage = connection.head.status, relay.usage
         ttft_ms = None
-        if api.stream and status == 200 and connection.first_body_at:
-            ttft_ms = (connection.first_body_at - call.received_at) * 1000
+        if call.output_at:
+            ttft_ms = (call.output_at - call.received_at) * 1000
         return Outcome(
             ok=status == 200 and not relay.failed,
             error=relay.failed or ("" if status == 200 else "bad_request"),
@@ -420,7 +454,6 @@ class RouterService:
 
     def _give_up(self, call: Call, failure: UpstreamFailed) -> None:
         """No worker gave a good answer: say so, inside the stream when it has begun."""
-        client = call.client
         call.assessment = None
         call.outcome = Outcome(
             ok=False,
@@ -428,22 +461,34 @@ class RouterService:
             status=failure.status,
             duration_ms=(monotonic() - call.received_at) * 1000,
         )
-        error = _client_error(failure)
-        if not client.begun:
-            client.answer_error(error, call.request_id)
-        else:
-            client.keep_alive = False
-            if call.api is not None and call.api.stream:
-                client.write(chunk(stream_error(error)) + LAST_CHUNK)
+        self._say(call, _client_error(failure))
         self._finish(call)
+
+    def _say(self, call: Call, error: EdgeError) -> None:
+        """As an answer, or inside the stream when it has begun, in the words of the endpoint's protocol."""
+        client = call.client
+        endpoint = ENDPOINTS.get(call.head.path)
+        speech = endpoint.speech if endpoint is not None else "openai"
+        if not client.begun:
+            client.answer_error(error, call.request_id, speech=speech)
+            return
+        client.keep_alive = False
+        if call.api is not None and call.api.stream:
+            events = call.relay.events if isinstance(call.relay, NamedEventRelay) else 0
+            client.write(chunk(event_for(speech, error, number=events)) + LAST_CHUNK)
 
     def _refuse(self, call: Call, error: EdgeError) -> None:
         self._let_go(call, Outcome(ok=False, error=error.kind, status=error.status))
-        if call.client.begun:
-            call.client.keep_alive = False
-        else:
-            call.client.answer_error(error, call.request_id)
+        self._say(call, error)
         self._finish(call)
+
+    def end_revoked(self, call: Call) -> None:
+        """The key, namespace or tenant lost its access while the call ran: it ends like any other of a wrong key."""
+        if call.finished:
+            return
+        if call.connecting is not None:
+            call.connecting.cancel()
+        self._refuse(call, Refused(InvalidKey(REVOKED)))
 
     def _finish(self, call: Call, *, recorded: bool = True) -> None:
         """Record, and let the client's connection go on."""
@@ -463,8 +508,9 @@ def _template(header: bytes, grant: Grant) -> TemplateRef:
     return TemplateRef(name) if name in grant.policy.templates else TemplateRef("")
 
 
-def _check_answer(head: AnswerHead, stream: bool) -> None:
-    """Raises UpstreamFailed for every answer that must not reach a client."""
+def _check_answer(head: AnswerHead, stream: bool, *, core_endpoint: bool) -> None:
+    """Raises UpstreamFailed for every answer that must not reach a client, NotOffered where the worker lacks the
+    endpoint, as a model without a pooler lacks embeddings."""
     status = head.status
     if status == 200:
         if head.content_type.startswith(b"text/event-stream" if stream else b"application/json"):
@@ -472,6 +518,8 @@ def _check_answer(head: AnswerHead, stream: bool) -> None:
         raise UpstreamFailed("upstream_error", "the worker answered with another kind of content")
     if status in RELAYED_ERRORS and head.content_type.startswith(b"application/json"):
         return
+    if status in (404, 501) and not core_endpoint:
+        raise NotOffered("The servers of this model do not offer this endpoint.")
     overloaded = status in (429, 503)
     raise UpstreamFailed(
         "upstream_error",
@@ -482,9 +530,7 @@ def _check_answer(head: AnswerHead, stream: bool) -> None:
     )
 
 
-def _relay_for(head: AnswerHead, *, stream: bool, strip_usage: bool) -> Relay:
-    if stream:
-        return StreamRelay(chunked=head.chunked, strip_usage=strip_usage)
+def _whole_relay(head: AnswerHead) -> Relay:
     if head.content_length is not None:
         return LengthRelay(head.content_length)
     return ChunkedRelay(chunked=head.chunked)

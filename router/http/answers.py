@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from router.http.answer_head import AnswerHead
-from router.http.errors import EdgeError, error_body, status_line
+from router.http.error_shapes import body_for
+from router.http.errors import EdgeError, status_line
 
 JSON = b"application/json"
 
@@ -17,14 +18,19 @@ def full_answer(
     )  # fmt: skip
 
 
-def error_answer(error: EdgeError, *, request_id: str, keep_alive: bool) -> bytes:
+def error_answer(error: EdgeError, *, request_id: str, keep_alive: bool, speech: str = "openai") -> bytes:
+    """`speech` is the endpoint's protocol, which has its own words for an error."""
     extra = b""
     if error.retry_after_s is not None:
         extra += b"retry-after: %d\r\n" % error.retry_after_s
     if error.allow is not None:
         extra += b"allow: %b\r\n" % error.allow.encode()
     return full_answer(
-        error.status, error_body(error), request_id=request_id, keep_alive=keep_alive and not error.closes, extra=extra
+        error.status,
+        body_for(speech, error),
+        request_id=request_id,
+        keep_alive=keep_alive and not error.closes,
+        extra=extra,
     )
 
 
@@ -41,11 +47,6 @@ def relayed_head(head: AnswerHead, *, request_id: str, keep_alive: bool, stream:
     return b"%bcontent-type: %b\r\nx-request-id: %b\r\n%b%b%b\r\n" % (
         status_line(head.status), head.content_type, request_id.encode(), extra, _connection(keep_alive), framing,
     )  # fmt: skip
-
-
-def stream_error(error: EdgeError) -> bytes:
-    """The event that tells a client its stream broke off (A4); no `[DONE]` follows."""
-    return b"data: %b\n\n" % error_body(error)
 
 
 def _connection(keep_alive: bool) -> bytes:

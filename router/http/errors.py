@@ -9,6 +9,7 @@ EdgeError                 status, kind (outcome in telemetry), OpenAI type and c
 ├── UnsupportedMedia 415
 ├── HeadTooLarge     431
 ├── Refused               what `router.core` refuses: 401, 403, 404, 503
+├── NotOffered       501  the model's workers lack the endpoint
 ├── UpstreamError    502  a worker answered with something unusable, or died
 ├── UpstreamTimeout  504
 └── Internal         500  our own mistake
@@ -24,8 +25,8 @@ REASONS = {
     200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
     405: "Method Not Allowed", 408: "Request Timeout", 413: "Content Too Large", 415: "Unsupported Media Type",
     422: "Unprocessable Content", 429: "Too Many Requests", 431: "Request Header Fields Too Large",
-    500: "Internal Server Error", 502: "Bad Gateway", 503: "Service Unavailable", 504: "Gateway Timeout",
-    505: "HTTP Version Not Supported",
+    500: "Internal Server Error", 501: "Not Implemented", 502: "Bad Gateway", 503: "Service Unavailable",
+    504: "Gateway Timeout", 505: "HTTP Version Not Supported",
 }  # fmt: skip
 
 
@@ -127,6 +128,13 @@ class Overloaded(EdgeError):
     kind = "no_worker"
     code = "no_worker_available"
     retry_after_s = 1
+
+
+class NotOffered(EdgeError):
+    status = 501
+    kind = "bad_request"
+    type = "invalid_request_error"
+    code = "endpoint_not_offered"
 
 
 class UpstreamError(EdgeError):

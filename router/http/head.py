@@ -22,6 +22,9 @@ _METHODS_NEVER = (b"CONNECT", b"TRACE")
 PATHS: dict[bytes, bytes] = {
     b"/v1/chat/completions": b"POST",
     b"/v1/completions": b"POST",
+    b"/v1/messages": b"POST",
+    b"/v1/responses": b"POST",
+    b"/v1/embeddings": b"POST",
     b"/v1/models": b"GET",
 }
 """The whole surface (S4). The comparison is byte for byte: no decoding, no normalising, so no second spelling."""
@@ -42,7 +45,7 @@ class Head:
     expects_continue: bool
     keep_alive: bool
     api_key: str | None
-    """Of `Authorization: Bearer …`."""
+    """Of `Authorization: Bearer …`, or `x-api-key: …` as Anthropic's clients send it."""
     session: bytes | None
     template: bytes | None
     traceparent: bytes | None
@@ -80,7 +83,7 @@ def _request_line(line: bytes) -> bytes:
     path = target.partition(b"?")[0]
     allowed = PATHS.get(path)
     if allowed is None:
-        raise NotFound("Unknown request URL. See /v1/models, /v1/chat/completions and /v1/completions.")
+        raise NotFound("Unknown request URL. One of: " + ", ".join(sorted(each.decode() for each in PATHS)))
     if method != allowed:
         raise MethodNotAllowed(f"This URL answers {allowed.decode()} only.", allow=allowed.decode())
     if path == target:
@@ -111,14 +114,15 @@ def _header_line(line: bytes) -> tuple[bytes, bytes]:
     check = _VALUE_CHECKS.get(pair[0])
     if check is not None:
         check(pair[1])
-    if len(line) <= KNOWN_LINE_BYTES_MAX and pair[0] != b"authorization":
+    if len(line) <= KNOWN_LINE_BYTES_MAX and pair[0] not in _SECRET:
         if len(_known_lines) >= KNOWN_LINES_MAX:
             _known_lines.clear()
         _known_lines[line] = pair
     return pair
 
 
-_SINGLE = frozenset((b"host", b"content-length", b"transfer-encoding", b"authorization", b"content-type"))
+_SECRET = frozenset((b"authorization", b"x-api-key"))
+_SINGLE = _SECRET | {b"host", b"content-length", b"transfer-encoding", b"content-type"}
 
 
 def _head(path: bytes, headers: dict[bytes, bytes]) -> Head:
@@ -135,15 +139,17 @@ def _head(path: bytes, headers: dict[bytes, bytes]) -> Head:
         coding is not None,
         b"expect" in headers and headers[b"expect"].lower() == b"100-continue",
         b"connection" not in headers or headers[b"connection"].lower() != b"close",
-        _bearer(get(b"authorization")),
+        _api_key(get(b"authorization"), get(b"x-api-key")),
         get(b"x-session-id"),
         get(b"x-tidemark-template"),
         get(b"traceparent"),
     )
 
 
-def _bearer(authorization: bytes | None) -> str | None:
-    if authorization is None or authorization[:7].lower() != b"bearer ":
+def _api_key(authorization: bytes | None, x_api_key: bytes | None) -> str | None:
+    if authorization is None:
+        return None if x_api_key is None else x_api_key.decode("latin-1")
+    if authorization[:7].lower() != b"bearer ":
         return None
     return authorization[7:].strip().decode("latin-1")
 

@@ -132,10 +132,10 @@ class ClientConnection(asyncio.Protocol):
         if upstream is not None and self._paused_at:
             upstream.pause()
 
-    def answer_error(self, error: EdgeError, request_id: str) -> None:
+    def answer_error(self, error: EdgeError, request_id: str, *, speech: str = "openai") -> None:
         if error.closes:
             self.keep_alive = False
-        self.write(error_answer(error, request_id=request_id, keep_alive=self.keep_alive))
+        self.write(error_answer(error, request_id=request_id, keep_alive=self.keep_alive, speech=speech))
 
     def done(self) -> None:
         """The service has finished the current request."""
