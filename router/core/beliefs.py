@@ -6,8 +6,10 @@
 A touch moves a block's bit to the worker's current epoch. When an epoch has taken 1/EPOCHS of the worker's capacity
 the next one begins; when all epochs together exceed the capacity the oldest bit is retired, which forgets its blocks
 at once: the least recently touched belief goes first, as in the worker's own cache. A worker of unknown capacity has
-one endless epoch. What is measured on the way: how much of the oldest epoch is still reused before it goes (the
-expected reuse of what a new prefix would evict), and how much of it others hold too.
+one endless epoch. What is measured on the way is the expected reuse of what a new prefix would evict:
+
+    reuse = (blocks touched while in the oldest epoch + blocks that came back after everyone had dropped them)
+            ÷ (blocks touched while in the oldest epoch + blocks dropped)
 
 A retired bit is used again after `index.py` has swept it from every mask. All methods are O(EPOCHS).
 """
@@ -31,9 +33,9 @@ REUSE_WEIGHT = 0.2
 REUSE_DEFAULT = 0.5
 """Expected reuse of the oldest blocks before the first epoch was retired."""
 
-IDLE_S = 300.0
-"""Idle time after which reuse is half as likely: people return to a conversation within minutes or hardly at all, and
-gaps between uses of a prefix are spread about as 1 / time."""
+TAIL_S_MIN = 60.0
+"""What lay idle longer than blocks of this worker usually do before they go, and than this, is wanted less in
+proportion: gaps between two uses of a prefix are spread about as 1 / time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +64,11 @@ class Holder:
     own: int = 0
     """All belief bits of the worker, as one mask."""
     reuse: float = REUSE_DEFAULT
-    """Share of its oldest blocks that are touched again before they go, 0…1."""
+    """Share of its oldest blocks that are wanted again, 0…1: touched before they go, or after."""
+    restored: int = 0
+    """Blocks sent to it since its last epoch was retired that had been known and that nobody held any more."""
+    tail_s: float = 0.0
+    """Mean time that its epochs lay closed before they were retired, 0 before the first."""
     turned_over: bool = False
     """Whether an epoch was ever retired for want of room: from then on the cache itself is full."""
 
@@ -83,8 +89,8 @@ class Holder:
         """Expected reuse of what goes next, 0…1: measured, less what others hold too, less the longer it lay idle."""
         oldest = self.epochs[0]
         alone = 1.0 - min(1.0, oldest.replicas / oldest.blocks) if oldest.blocks else 1.0
-        idle_s = max(0.0, now - oldest.closed_at)
-        return self.reuse * alone * IDLE_S / (IDLE_S + idle_s)
+        usual_s = max(self.tail_s, TAIL_S_MIN)
+        return self.reuse * alone * min(1.0, usual_s / max(now - oldest.closed_at, usual_s))
 
 
 class Beliefs:
@@ -148,8 +154,10 @@ class Beliefs:
             oldest = holder.epochs[0]
             seen = oldest.reused + oldest.blocks
             if seen > 0:
-                holder.reuse += REUSE_WEIGHT * (oldest.reused / seen - holder.reuse)
-            holder.turned_over = True
+                wanted = min(1.0, (oldest.reused + holder.restored) / seen)
+                holder.reuse += REUSE_WEIGHT * (wanted - holder.reuse)
+            holder.tail_s += (now - oldest.closed_at - holder.tail_s) * (REUSE_WEIGHT if holder.turned_over else 1.0)
+            holder.restored, holder.turned_over = 0, True
             self._close_oldest(holder)
 
     def holders_of(self, mask: int) -> Iterator[Holder]:

@@ -27,13 +27,12 @@ MARGIN_SHARE = 0.05
 MARGIN_MS = 1.0
 """Affinity yields only to a gain above 1 ms and above 5 % of a cold prefill: below that estimates are noise."""
 HOME_MARGIN_SHARE = 0.25
-"""The home of a new prefix saves nothing yet: it is kept, so that routers agree, unless another is a quarter better."""
+"""The home of a new prefix saves nothing yet. Where other routers look for it there, it is kept unless another is a
+quarter better; a router alone, or workers that tell what they hold, need no such agreement."""
 MATCH_SHARE_MIN = 0.1
 """A match of less of the prompt is a common head, not affinity (C37): it still counts for what it saves."""
 HELD_SHARE = 0.5
 """A full worker may still serve a prompt of which it holds at least this share (S0.4)."""
-HEAD_SHARE = 2.0
-"""Holding up to this many times the hot head is no more than holding the head: it is measured in steps of a half."""
 HOLDERS_MAX = 32
 """Workers scored for what they hold: beyond it, of those that hold most, the ones with the shortest wait."""
 LIGHTEST = 12
@@ -136,6 +135,7 @@ def _some(homes: frozenset[WorkerId]) -> Iterable[WorkerId]:
 
 def _pick_by_gain(view: View, session_worker: WorkerId | None) -> Decision:
     holders = _holders(view)
+    view.settle_head(max((view.hit(worker).blocks for worker in holders), default=0))
     view.considered = considered = _consider(view, holders)
     preferred, reason = _preference(view, holders, session_worker)
     nets = [net_of(score(view, worker)) for worker in considered]
@@ -153,7 +153,7 @@ def _pick_by_gain(view: View, session_worker: WorkerId | None) -> Decision:
 
 def _margin_ms(view: View, reason: str) -> float:
     """How much better another worker must be than the one affinity prefers."""
-    share = HOME_MARGIN_SHARE if reason == "home" else MARGIN_SHARE
+    share = HOME_MARGIN_SHARE if reason == "home" and view.homes_agreed else MARGIN_SHARE
     if reason == "session" and not view.hashes and view.request.fingerprint is None:
         # What the session's worker holds cannot be matched without text: all of it is assumed.
         share = 1.0
@@ -199,7 +199,7 @@ def _preference(
     if session_worker is not None and session_worker in by_id:
         return by_id[session_worker], "session"
     deepest = max((view.hit(worker).tokens for worker in holders), default=0)
-    home = _idle_home(view, deepest)
+    home = _idle_home(view)
     if home is not None:
         return home, "prefix" if view.hit(home).tokens == deepest > 0 else "home"
     if deepest and deepest >= MATCH_SHARE_MIN * view.prompt_tokens:
@@ -209,25 +209,18 @@ def _preference(
     return _home(view, _home_key(view, holders)), "home"
 
 
-def _idle_home(view: View, deepest_tokens: int) -> RoutableWorker | None:
-    """The home of a hot prefix with the fewest requests, whether filled or not; equals in turn.
-
-    None when the prompt is not hot, or when some worker holds much more of it than the hot head: a private session.
-    """
-    hot, by_id = view.hot, view.pool.by_id
-    if hot is None or deepest_tokens > HEAD_SHARE * hot.blocks * view.tokens_a_block:
-        return None
+def _idle_home(view: View) -> RoutableWorker | None:
+    """The home of a hot prefix with the fewest requests, whether filled or not; equals in turn."""
+    by_id = view.pool.by_id
     homes = [by_id[home] for home in view.homes if not exclusion(view, by_id[home])]
     return _in_turn(view, _idlest(homes)) if homes else None
 
 
 def _among_holders(view: View, most: list[RoutableWorker]) -> RoutableWorker:
-    """Which of the workers with the longest match: a home of a hot prefix, else the first on the ring of the light."""
+    """Which of the workers with the longest match: of those about as light as the lightest, the first on the ring."""
     if len(most) == 1:
         return most[0]
     usable = [worker for worker in most if not exclusion(view, worker)] or most
-    if view.homes:
-        usable = [worker for worker in usable if worker.id in view.homes] or usable
     least = min(_outstanding(worker) for worker in usable)
     light = {worker.id for worker in usable if _outstanding(worker) <= least + COLD_COPIES_REQUESTS}
     return _home(view, _home_key(view, ()), lambda worker: worker.id in light) or usable[0]

@@ -234,6 +234,8 @@ class PrefixIndex:
                     epoch.reused += blocks if epoch is holder.epochs[0] else 0
         if mask & self._beliefs.believed & ~holder.own:
             current.replicas += blocks
+        elif not mask & holder.own:
+            holder.restored += blocks
 
     def _make_room(self, shard: _Shard, now: float) -> None:
         """Drop the oldest of the tenant that is over its share, then of the largest ones, to the limit (S23)."""

@@ -54,8 +54,8 @@ def score(view: View, worker: RoutableWorker) -> Terms:
     hot_ms = worker.heat_ms - view.fair_heat_ms
     if hot_ms > 0:
         imbalance += hot_ms * view.hot_spot_factor
-    if view.hot is not None and held_blocks < view.hot.blocks and worker.id in view.homes:
-        replica = (view.hot.blocks - held_blocks) * view.tokens_a_block / rate * 1000.0
+    if held_blocks < view.head_blocks and worker.id in view.homes:
+        replica = (view.head_blocks - held_blocks) * view.tokens_a_block / rate * 1000.0
     return view.cold_ms - uncached_ms, queue, pressure, imbalance, transfer, priority, replica
 
 

@@ -300,7 +300,7 @@ class RoutingTable:
         matched: dict[WorkerId, int] = {}
         if request.exact is None and request.fingerprint is not None:
             matched = dict(self._index.matches(request.grant.tenant, request.fingerprint.hashes))
-        return view_of(request, pool, matched, now=now)
+        return view_of(request, pool, matched, now=now, alone=self._other_routers == 0)
 
     def drain_heat(self, *, now: float) -> list[PrefixHeat]:
         """Hot prefixes since the last call, hottest first."""

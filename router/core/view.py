@@ -25,6 +25,8 @@ HOME_TOKENS = 512
 """The same depth in tokens, for exact prompts, whose blocks are the worker's own: 2 KiB of text."""
 UNKNOWN_PROMPT_TOKENS = 1000
 """Assumed of a prompt without text (images, token ids)."""
+HEAD_SHARE = 2.0
+"""Holding up to this many times the hot head is no more than holding the head: it is measured in steps of a half."""
 PRIORITY_MAX = 4
 """Steps of priority; each weighs the queue by √2, so that the extremes are 4 times and a quarter."""
 
@@ -54,10 +56,14 @@ class View:
     queue_weight: float
     """Of the namespace's priority."""
     ignore_ejection: bool
+    homes_agreed: bool
+    """Whether other routers rely on the ring to find what this one placed: they share no index with it."""
     hot: HotHead | None
     """The part of the prompt that is hot enough for several homes."""
     homes: frozenset[WorkerId]
-    """Its homes; empty without a hot head."""
+    """Its homes; empty without a hot head, and for a prompt that goes on far beyond it on some worker."""
+    head_blocks: int = 0
+    """Blocks that a copy of the head brings to a home: the hot ones, to where the deepest holder ends."""
     considered: list[RoutableWorker] = field(default_factory=list)
     """The eligible workers that were scored."""
     _hits: dict[WorkerId, Hit] = field(default_factory=dict)
@@ -82,9 +88,21 @@ class View:
             link=self.pool.link,
         )
 
+    def settle_head(self, deepest_blocks: int) -> None:
+        """The deepest match is known: of a private session the homes are no concern, else it ends the hot head."""
+        if self.hot is None:
+            return
+        if deepest_blocks > HEAD_SHARE * self.hot.blocks:
+            self.homes = frozenset()
+        else:
+            self.head_blocks = max(self.hot.blocks, deepest_blocks)
 
-def view_of(request: RoutingRequest, pool: Pool, matched: Mapping[WorkerId, int], *, now: float) -> View:
-    """`matched`: blocks of the fingerprint by worker, as the approximate index says; unused for an exact prompt."""
+
+def view_of(request: RoutingRequest, pool: Pool, matched: Mapping[WorkerId, int], *, now: float, alone: bool) -> View:
+    """`matched`: blocks of the fingerprint by worker, as the approximate index says; unused for an exact prompt.
+
+    `alone`: whether no other router serves the pool.
+    """
     exact, fingerprint = request.exact, request.fingerprint
     held: Mapping[WorkerId, int] | Mapping[WorkerId, ExactMatch] = matched
     hashes: Sequence[int] = ()
@@ -118,6 +136,7 @@ def view_of(request: RoutingRequest, pool: Pool, matched: Mapping[WorkerId, int]
         hot_spot_factor=HOT_SPOT_SHARE * 2.0 ** ((pool.heat_started_at - now) / HEAT_HALF_LIFE_S),
         queue_weight=2.0 ** (min(max(policy.priority, -PRIORITY_MAX), PRIORITY_MAX) / 2.0) if policy.priority else 1.0,
         ignore_ejection=now >= pool.ejected_until or pool.panics(now),
+        homes_agreed=not alone and exact is None,
         hot=hot,
         homes=frozenset() if hot is None else pool.homes(hot.key, hot.homes),
     )
