@@ -42,6 +42,8 @@ KNOWN_MAX = 256
 """Fingerprints of applied batches, to tell a repeated batch from a restarted worker."""
 ASKS_MAX = 3
 """Replays in a row that bring nothing before a gap counts as lost."""
+PROBE_S = 1.0
+"""After this long without a batch, the replay is asked once whether the last one was lost: no later number tells."""
 RETRY_S, RETRY_S_MAX = 30.0, 600.0
 """A degraded stream asks for a whole replay again after this long, doubled each time it did not help."""
 _SHORT_OF = xxhash.xxh3_64_intdigest
@@ -102,6 +104,8 @@ class EventStream:
         self._replayed: deque[Message | None] = deque()
         self._replay_begun = False
         self._replay_progress = False
+        self._probing = False
+        self._probe_at: float | None = None
         self._asks = 0
         self._asks_in_vain = 0
         self._revoked = False
@@ -122,7 +126,7 @@ class EventStream:
         return (
             self._content.complete
             and self._caught_up
-            and self.ask is None
+            and (self.ask is None or self._probing)
             and self.connected
             and not (self._revoked or self._silent or self._credit_off)
         )
@@ -132,7 +136,7 @@ class EventStream:
         """`live`, `rebuilding`, `degraded`, `silent` or `down`."""
         if not self.connected:
             return "down"
-        if self.ask is not None or (self._content.complete and not self._caught_up):
+        if (self.ask is not None and not self._probing) or (self._content.complete and not self._caught_up):
             return "rebuilding"
         if self._silent:
             return "silent"
@@ -188,6 +192,7 @@ class EventStream:
         """A live batch."""
         self._silence.heard(now=now)
         self._silent = False
+        self._probe_at = now + PROBE_S
         if self.ask is not None and self._inbox and seq <= self._inbox[-1][0]:
             if (seq, payload) == self._inbox[-1]:
                 self.counts.duplicates += 1
@@ -211,7 +216,9 @@ class EventStream:
 
     def replay_fail(self, ask: Ask) -> None:
         """There is no answer, or no end of it: what was missed stays unknown."""
-        if ask == self.ask:
+        if ask == self.ask and self._probing:
+            self._close_ask()
+        elif ask == self.ask:
             self._asks_in_vain += 1
             self._close_ask()
             self._content.degrade("no_replay")
@@ -247,6 +254,7 @@ class EventStream:
         if self.exact:
             self._retry_s, self._retry_at = RETRY_S, None
             self._index.renew(self.holder, until=now + LEASE_S)
+            self._probe(now)
             return
         self._index.suspend(self.holder)
         if not self._content.complete and self.ask is None and self.connected and self._replayable:
@@ -270,7 +278,7 @@ class EventStream:
             self._inbox_bytes -= len(payload)
             self._take(seq, payload)
         else:
-            self._caught_up = self.ask is None
+            self._caught_up = self.ask is None or self._probing
             return False
         return True
 
@@ -324,16 +332,25 @@ class EventStream:
     # replay
 
     def _want(self, start: int) -> None:
-        if not self._replayable:
-            return
+        if self._replayable:
+            self._open_ask(start)
+            self._probing = self._caught_up = False
+            self._index.suspend(self.holder)
+            self._drop_past_lives()
+
+    def _probe(self, now: float) -> None:
+        """The index is used on: it is as good as before, and only a lost last batch makes it better."""
+        if self._probe_at is not None and now >= self._probe_at and self.ask is None and self._replayable:
+            self._probe_at = None
+            self._open_ask(self._last_applied())
+            self._probing = True
+
+    def _open_ask(self, start: int) -> None:
         self._asks += 1
         self.ask = Ask(self._asks, start)
         self.counts.replays += 1
         self._replayed.clear()
         self._replay_begun = self._replay_progress = False
-        self._caught_up = False
-        self._index.suspend(self.holder)
-        self._drop_past_lives()
 
     def _take_replayed(self, message: Message | None) -> None:
         if message is None:
@@ -365,10 +382,10 @@ class EventStream:
             return
         if not begun:
             self._begin()
-        self._asks_in_vain = 0 if self._replay_progress else self._asks_in_vain + 1
         if self._revoked and self._revoked_at is None:
             self._revoked_at = self._next
         self._close_ask()
+        self._asks_in_vain = self._asks_in_vain + 1 if self._inbox and not self._replay_progress else 0
 
     def _rebuild(self, first: int) -> None:
         """A replay from 0 begins with batch `first`; a worker does not say when it forgot earlier ones (A12)."""
@@ -379,10 +396,12 @@ class EventStream:
             self._next = first
 
     def _close_ask(self) -> None:
-        self.ask = None
+        self.ask, self._probing = None, False
         self._replayed.clear()
-        # The replay brought these too, and their fingerprints are not kept any more.
-        while self._inbox and self._next is not None and self._inbox[0][0] < self._next - KNOWN_MAX:
+        # Held batches below it came with the replay, or are lost; a known number with other content is a restart.
+        while self._inbox and self._next is not None and self._inbox[0][0] < self._next:
+            if self._differs_from_known(*self._inbox[0]):
+                return
             _, payload = self._inbox.popleft()
             self._inbox_bytes -= len(payload)
 
@@ -455,7 +474,6 @@ class EventStream:
         """The worker is another process: its cache began empty, and holds nothing of what was revoked."""
         self.counts.restarts += 1
         self._revoked = False
-        self._asks_in_vain = 0
         self._forget("lost")
 
     def _forget(self, reason: str) -> None:
