@@ -77,7 +77,9 @@ class ChatTemplate:
         name = "tool_use" if tools is not None and "tool_use" in self._compiled else "default"
         source = self._sources[name]
         knows_developer = '"developer"' in source or "'developer'" in source
-        turns = conversation(fields["messages"], content_format=self._formats[name], knows_developer=knows_developer)
+        turns = conversation(
+            fields.get("messages") or [], content_format=self._formats[name], knows_developer=knows_developer
+        )
         arguments = self._template_arguments(fields)
         arguments |= {"messages": turns, "tools": tools}
         if not fields.get("continue_final_message"):

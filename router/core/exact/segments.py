@@ -19,6 +19,7 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 import xxhash
 
@@ -27,6 +28,8 @@ from router.core.exact.tenant_cache import TenantCache
 
 TokenIds = array
 """`array("I")`: 4 bytes an id."""
+CUTS_MAX = 16_384
+"""Of one reading: a text made of added tokens cannot hold the event loop (10 ms). Conversations have hundreds."""
 ARRAY_BYTES = 80
 """Of an empty array object."""
 
@@ -70,9 +73,13 @@ class Cuts:
         return cut is not None and cut[1] == end
 
     def split(self, text: bytes, position: int) -> Iterator[Piece]:
-        """Pieces from `position` (a cut, or the start) to the end of the text, in order, none empty."""
+        """Pieces from `position` (a cut, or the start) to the end of the text, in order, none empty.
+
+        Behind CUTS_MAX cuts the rest is one piece: the tokenizer finds the added tokens in it by itself.
+        """
         ids = self._ids
-        for found in self._pattern.finditer(text, position) if self._pattern is not None else ():
+        found_cuts = self._pattern.finditer(text, position) if self._pattern is not None else ()
+        for found in islice(found_cuts, CUTS_MAX):
             start, end = found.span()
             if start > position:
                 yield Piece(position, start, None)
