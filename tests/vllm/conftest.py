@@ -14,6 +14,7 @@ import pytest
 from tests.vllm.stack import Operator, Stack, answers, wait_until
 
 WORKER_URLS = ("http://127.0.0.1:18001", "http://127.0.0.1:18002")
+REPLAY_ENDPOINTS = ("tcp://127.0.0.1:18201", "tcp://127.0.0.1:18202")
 WORDS = [
     "import",
     "return",
