@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from router.adapters.live_state import run_hello, run_live_state
+from router.adapters.peers import PeerExchange
 from router.adapters.snapshot_disk import SnapshotDisk
 from router.adapters.snapshot_source import SnapshotSource
 from router.adapters.telemetry_ship import TelemetryShipper, new_boot
@@ -26,7 +27,9 @@ from router.contract.snapshot import PolicySnapshot, SignedSnapshot
 from router.contract.telemetry import PrefixHeat, RouterState
 from router.core.revocation import still_granted
 from router.core.table import RoutingTable
-from router.http.admin import AdminServer, json_page
+from router.explaining import Explainer, RecentDecisions, refusal
+from router.http.admin import AdminServer, Posted, json_page
+from router.http.errors import EdgeError
 from router.http.metrics import RouterCollector, render_metrics
 from router.http.protocol import ClientConnection, Edge, EdgeLimits
 from router.http.upstream import Upstreams
@@ -68,10 +71,11 @@ class Runtime:
             policy_version=lambda: self.table.policy_version,
             state=self._state_and_heat,
         )
+        recent = RecentDecisions(self.telemetry)
         self.service = RouterService(
             table=self.table,
             upstreams=self._upstreams,
-            recorder=self.telemetry,
+            recorder=recent,
             limits=_service_limits(settings),
             worker_api_key=settings.worker_api_key,
             clock=time.time,
@@ -88,8 +92,15 @@ class Runtime:
             valkey=self._valkey,
             rng=rng,
         )
+        self._explainer = Explainer(
+            table=self.table, recent=recent, samples=lambda: self.telemetry.explained, clock=time.time
+        )
+        self._peers = self._peer_exchange(self._valkey) if self._valkey is not None else None
         self._collector = RouterCollector(
-            router_id=settings.router_id, totals=self.telemetry.totals, state=lambda: self._state(time.time())
+            router_id=settings.router_id,
+            totals=self.telemetry.totals,
+            state=lambda: self._state(time.time()),
+            peers=self._peers.state if self._peers is not None else None,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -134,6 +145,17 @@ class Runtime:
 
     # the parts
 
+    def _peer_exchange(self, valkey: Valkey) -> PeerExchange:
+        return PeerExchange(
+            router_id=self._settings.router_id,
+            boot=self._boot,
+            valkey=valkey,
+            own_load=lambda now: self.table.own_load(now=now),
+            apply=lambda now, loads: self.table.apply_peers(now=now, loads=loads),
+            snapshot_version=lambda: self.table.policy_version,
+            clock=time.time,
+        )
+
     def _links(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         links = [
             ("sweep", self._sweep()),
@@ -144,6 +166,8 @@ class Runtime:
         if self._valkey is not None:
             links.append(("live_state", run_live_state(self._valkey, self._apply_live)))
             links.append(("hello", run_hello(self._valkey, self.hello, self._set_other_routers)))
+        if self._peers is not None:
+            links.append(("peers", self._peers.run()))
         return links
 
     async def _listen(self) -> asyncio.Server:
@@ -168,7 +192,8 @@ class Runtime:
                 "/metrics": lambda query: (200, METRICS_TYPE, render_metrics(self._collector)),
                 "/state": lambda query: json_page(200, self._describe()),
                 "/explain": self._explain,
-            }
+            },
+            {"/explain": self._explain_body},
         )
         try:
             return await asyncio.start_server(
@@ -203,6 +228,8 @@ class Runtime:
         if self._valkey is not None:
             await self.telemetry.send_backlog()
             await self._valkey.remove_from_hash(ROUTERS_HASH, self._settings.router_id)
+            if self._peers is not None:
+                await self._peers.say_goodbye()
             await self._valkey.close()
 
     # what the parts tell the table
@@ -221,6 +248,8 @@ class Runtime:
 
     def _apply_live(self, workers: Mapping[WorkerId, WorkerLive], kv: Mapping[WorkerId, KvLive]) -> None:
         self.table.apply_live(now=time.time(), workers=workers, kv=kv)
+        if self._peers is not None:
+            self._peers.note_samples(workers)
 
     def _set_other_routers(self, count: int) -> None:
         self.table.other_routers = count
@@ -270,14 +299,29 @@ class Runtime:
             "valkey_up": self._valkey.up if self._valkey is not None else None,
             "control_up": self.snapshots.control_up,
             "telemetry_dropped": self.telemetry.dropped,
+            "peers": self._peers.state() if self._peers is not None else None,
             "table": state,
         }
 
     def _explain(self, query: dict[str, str]) -> tuple[int, bytes, bytes]:
-        sample = self.telemetry.explained.get(query.get("request_id", ""))
-        if sample is None:
+        page = self._explainer.past(query.get("request_id", ""))
+        if page is None:
             return json_page(404, {"error": "no decision is kept for this request id"})
-        return json_page(200, sample)
+        return json_page(200, page)
+
+    def _explain_body(self, posted: Posted) -> tuple[int, bytes, bytes]:
+        query = posted.query
+        try:
+            page = self._explainer.would_be(
+                posted.body,
+                path=query.get("path", "/v1/chat/completions"),
+                namespace=query.get("namespace", ""),
+                api_key=posted.api_key,
+                session=query.get("session"),
+            )
+        except EdgeError as error:
+            return json_page(error.status, refusal(error))
+        return json_page(200, page)
 
 
 def _calm_garbage_collector() -> None:

@@ -64,6 +64,18 @@ class PolicyBook:
             raise NamespaceStale("The service cannot confirm its access policy at the moment. Please retry.")
         return grant
 
+    def grant_of(self, namespace: NamespaceId, *, model: str) -> Grant:
+        """What an active key of the namespace would be granted: for explanations, never for a request.
+
+        Raises ModelNotFound or NamespaceUnready.
+        """
+        snapshot = self._current()
+        policy = snapshot.namespaces.get(namespace)
+        pool = self._pool_of_model.get(model)
+        if policy is None or pool is None or (policy.models and model not in policy.models):
+            raise ModelNotFound(f"The model `{model[:_MODEL_NAME_SHOWN_MAX]}` or the namespace does not exist.")
+        return Grant(_DUMMY_ID, policy.tenant, namespace, policy, pool, model, self._salt(namespace, policy))
+
     def visible_models(self, *, api_key: str | None, now: float) -> list[str]:
         """Model names the key may use, sorted. Raises InvalidKey or NamespaceUnready."""
         snapshot = self._current()

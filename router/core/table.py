@@ -17,7 +17,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from router.contract.ids import PoolId, TemplateRef, WorkerId
+from router.contract.ids import NamespaceId, PoolId, TemplateRef, WorkerId
 from router.contract.live import KvLive, WorkerLive
 from router.contract.secrets import FleetKey
 from router.contract.snapshot import PolicySnapshot, SignedSnapshot
@@ -175,6 +175,10 @@ class RoutingTable:
     def resolve(self, *, api_key: str | None, model: str, now: float) -> Grant:
         """Raises InvalidKey, ModelNotFound, NamespaceStale or NamespaceUnready."""
         return self._book.resolve(api_key=api_key, model=model, age_s=self.snapshot_age_s(now), now=now)
+
+    def grant_of(self, namespace: NamespaceId, *, model: str) -> Grant:
+        """For explanations: what a key of the namespace would get. Raises ModelNotFound or NamespaceUnready."""
+        return self._book.grant_of(namespace, model=model)
 
     def visible_models(self, *, api_key: str | None, now: float) -> list[str]:
         """Raises InvalidKey or NamespaceUnready."""

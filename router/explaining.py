@@ -1,0 +1,160 @@
+"""Why a request went where it went, and where one would go: the answers behind `/explain` on the admin port.
+
+Past decisions: the samples that telemetry ships keep their candidates; of the latest others what was decided is kept,
+and their candidates are computed afresh and marked `recomputed`, since index and load have moved on. A prompt is kept
+as keyed hashes only, for RECENT_MAX requests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from router.contract.ids import NamespaceId
+from router.contract.telemetry import DecisionSample
+from router.core.explain import sentence
+from router.core.model import Decision, Grant, RoutingError, RoutingRequest
+from router.core.table import RoutingTable
+from router.http import openai
+from router.http.endpoints import ENDPOINTS
+from router.http.errors import BadRequest, EdgeError, Refused
+from router.service import NO_TEMPLATE, Call, Recorder
+
+RECENT_MAX = 1000
+"""Decisions kept besides the samples: about 0.5 KB each and 40 bytes for each block of the prompt."""
+
+Page = dict[str, Any]  # Any: a page for people, of many kinds of values
+
+
+@dataclass(slots=True)
+class _Past:
+    """What is left of a finished call: no text of the client's, so no session id either."""
+
+    decision: Decision
+    outcome: str
+    status: int
+
+
+class RecentDecisions:
+    """A recorder in front of telemetry's that remembers the latest decisions."""
+
+    def __init__(self, behind: Recorder) -> None:
+        self._behind = behind
+        self._pasts: dict[str, _Past] = {}
+
+    def record(self, call: Call) -> None:
+        self._behind.record(call)
+        decision = call.decision
+        if decision is None:
+            return
+        if len(self._pasts) >= RECENT_MAX:
+            del self._pasts[next(iter(self._pasts))]
+        if decision.request.session:
+            decision = dataclasses.replace(decision, request=dataclasses.replace(decision.request, session=None))
+        self._pasts[call.request_id] = _Past(decision, call.outcome.error or "ok", call.outcome.status)
+
+    def record_refusal(self, kind: str) -> None:
+        self._behind.record_refusal(kind)
+
+    def get(self, request_id: str) -> _Past | None:
+        return self._pasts.get(request_id)
+
+
+class Explainer:
+    def __init__(
+        self,
+        *,
+        table: RoutingTable,
+        recent: RecentDecisions,
+        samples: Callable[[], Mapping[str, DecisionSample]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._table = table
+        self._recent = recent
+        self._samples = samples
+        self._clock = clock
+
+    def past(self, request_id: str) -> Page | None:
+        """The decision of a finished request, None when none is kept."""
+        sample = self._samples().get(request_id)
+        past = self._recent.get(request_id)
+        if sample is not None:
+            page: Page = msgspec.to_builtins(sample)
+            return page if sample.candidates or past is None else page | self._recomputed(past.decision.request)
+        if past is None:
+            return None
+        page = _page(past.decision) | {"request_id": request_id, "outcome": past.outcome, "status": past.status}
+        return page | self._recomputed(past.decision.request)
+
+    def would_be(self, body: bytes, *, path: str, namespace: str, api_key: str | None, session: str | None) -> Page:
+        """What would be decided at this moment for a request body, with every candidate; nothing is reserved.
+
+        Asked for a namespace by name, or by an API key. Raises EdgeError.
+        """
+        endpoint = ENDPOINTS.get(path.encode())
+        if endpoint is None:
+            raise BadRequest("path is not an endpoint that runs a model.", param="path")
+        api = openai.parse_for(endpoint, body)
+        try:
+            grant = self._grant(namespace, api_key, api.model)
+            text = api.text
+            fingerprint = None if text is None else self._table.fingerprint(grant, text, template=NO_TEMPLATE)
+            request = RoutingRequest(
+                request_id="explain",
+                grant=grant,
+                fingerprint=fingerprint,
+                session=session or api.user,
+                max_tokens=api.max_tokens,
+                form=api.form,
+            )
+            decision = self._table.choose(request, now=self._clock(), explain=True)
+        except RoutingError as error:
+            raise Refused(error) from None
+        return _page(decision) | {"computed_at": self._clock(), "policy_version": self._table.policy_version}
+
+    def _grant(self, namespace: str, api_key: str | None, model: str) -> Grant:
+        if namespace:
+            return self._table.grant_of(NamespaceId(namespace), model=model)
+        return self._table.resolve(api_key=api_key, model=model, now=self._clock())
+
+    def _recomputed(self, request: RoutingRequest) -> Page:
+        try:
+            decision = self._table.choose(request, now=self._clock(), explain=True)
+        except RoutingError as error:
+            return {"recomputed": {"at": self._clock(), "refused": error.message}}
+        fresh = _page(decision)
+        keys = ("worker", "reason", "sentence", "candidates")
+        return {"recomputed": {"at": self._clock()} | {key: fresh[key] for key in keys}}
+
+
+def _page(decision: Decision) -> Page:
+    request = decision.request
+    grant, fingerprint = request.grant, request.fingerprint
+    return {
+        "tenant": grant.tenant,
+        "namespace": grant.namespace,
+        "pool": grant.pool,
+        "model": grant.model,
+        "worker": decision.worker,
+        "reason": decision.reason,
+        "spill": decision.spill,
+        "preferred": decision.preferred,
+        "sentence": sentence(decision),
+        "form": request.form,
+        "exact": request.exact is not None,
+        "blocks": None if fingerprint is None else len(fingerprint.hashes),
+        "matched_blocks": decision.matched_blocks,
+        "predicted_hit_tokens": decision.predicted_hit_tokens,
+        "predicted_prompt_tokens": decision.predicted_prompt_tokens,
+        "predicted_ttft_ms": decision.predicted_ttft_ms,
+        "candidates": [msgspec.to_builtins(each) for each in decision.candidates],
+    }
+
+
+def refusal(error: EdgeError) -> Page:
+    """A request that would be refused, in numbers."""
+    return {"refused": {"status": error.status, "kind": error.kind, "message": error.message, "param": error.param}}
