@@ -46,8 +46,8 @@ _Json = dict[str, Any]  # Any: decoded JSON of the client
 class ChatTemplate:
     """One model's template(s). `templates`: name → source, `default` and optionally `tool_use`.
 
-    `arguments` are the pool's own defaults (the worker's `--default-chat-template-kwargs`). Raises
-    jinja2.TemplateError for a template that does not compile, ValueError for one that is missing or too long.
+    `arguments` are the pool's own defaults (the worker's `--default-chat-template-kwargs`). Raises ValueError for a
+    template that is missing, too long or does not compile.
     """
 
     def __init__(
@@ -64,8 +64,12 @@ class ChatTemplate:
             raise ValueError(f"a chat template is longer than {TEMPLATE_BYTES_MAX} bytes")
         environment = _environment(now)
         self._sources = dict(templates)
-        self._compiled = {name: environment.from_string(source) for name, source in templates.items()}
-        self._formats = {name: _content_format(environment.parse(source)) for name, source in templates.items()}
+        try:
+            self._compiled = {name: environment.from_string(source) for name, source in templates.items()}
+            self._formats = {name: _content_format(environment.parse(source)) for name, source in templates.items()}
+        except jinja2.TemplateError as error:
+            line = getattr(error, "lineno", None)
+            raise ValueError(f"a chat template does not compile: {type(error).__name__}, line {line}") from None
         self._special_tokens = dict(special_tokens)
         self._arguments = _set(arguments or {})
 

@@ -37,7 +37,7 @@ from router.core.exact.segments import Piece, SegmentCache
 TEXT_FIELDS = ("prompt", "suffix", "add_special_tokens", "truncate_prompt_tokens")
 """Fields of a text completion that decide its prompt."""
 THREAD_NICENESS = 10
-"""The event loop goes first where both share a core."""
+"""The event loop goes first. On a full machine it wakes 0.2 ms late at the median beside such threads, else 6 ms."""
 
 _decode = msgspec.json.decode
 
@@ -90,7 +90,8 @@ class Prepared:
 class ExactTokenizer:
     """One model's prompts, for workers of one block hasher. Belongs to one event loop; `close` ends its threads.
 
-    `secret`: 32 bytes, `FleetKey.subkey`. `template_arguments`: the workers' default template arguments.
+    `secret`: 32 bytes, `FleetKey.subkey`. `template_arguments`: the workers' default template arguments. Raises
+    ValueError when the model's chat template cannot be used.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ def load_model_files(folder: Path) -> ModelFiles:
     template_raw = _read(folder / "chat_template.jinja", CONFIG_BYTES_MAX)
     try:
         tokenizer = Tokenizer.from_buffer(raw)
-        config = json.loads(config_raw)
+        model, config = json.loads(raw), json.loads(config_raw)
     except Exception as error:  # the library raises bare Exception
         raise ModelFilesError(f"the tokenizer's files cannot be read: {type(error).__name__}") from None
     if not isinstance(config, dict):
@@ -76,7 +76,7 @@ def load_model_files(folder: Path) -> ModelFiles:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     _add_configured_tokens(tokenizer, config)
-    uncut = _why_uncut(json.loads(tokenizer.to_str()))
+    uncut = _why_uncut(model)
     cuts = Cuts({} if uncut else cut_tokens(tokenizer))
     if not uncut and not cuts_agree(tokenizer, cuts):
         uncut, cuts = "cutting changes how probes tokenise", Cuts({})
@@ -124,7 +124,10 @@ def cuts_agree(tokenizer: Tokenizer, cuts: Cuts) -> bool:
 
 
 def encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Ids of `text` without special tokens; releases the interpreter lock while it works."""
+    """Ids of `text` without special tokens.
+
+    A batch of one, because that releases the interpreter lock while it works and `Tokenizer.encode` does not.
+    """
     ids: list[int] = tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
     return ids
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 from router.adapters.tokenizer_files import (
     ModelFiles,
@@ -74,6 +74,29 @@ def test_pieces_of_an_always_prepending_tokenizer_give_the_whole(text: str) -> N
 
 
 ALWAYS = metaspace("always")
+
+
+def prepending() -> Tokenizer:
+    """Llama 2's way: a normaliser puts a mark before each stretch and in place of blanks, bytes are the fall-back."""
+    tokenizer = metaspace("never")
+    tokenizer.pre_tokenizer = None  # type: ignore[assignment]
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    return tokenizer
+
+
+def spacing() -> Tokenizer:
+    """A byte-level tokenizer that begins each stretch with a blank."""
+    tokenizer = metaspace("never")
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    return tokenizer
+
+
+@pytest.mark.parametrize("tokenizer", [prepending(), spacing()], ids=["prepending", "spacing"])
+@given(text=TEXTS)
+def test_pieces_of_tokenizers_that_add_to_each_stretch_give_the_whole(tokenizer: Tokenizer, text: str) -> None:
+    cuts = Cuts(cut_tokens(tokenizer))
+    assert cuts.token_bytes_max > 0
+    assert in_pieces(tokenizer, cuts, text) == tokenizer.encode(text, add_special_tokens=False).ids
 
 
 def test_tokens_that_strip_are_no_cuts() -> None:

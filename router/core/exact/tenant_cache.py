@@ -2,11 +2,12 @@
 
     young   { key → (value, bytes) }  touched since the last rotation
     old     { key → (value, bytes) }  touched in the rotation before
-             dying   what the last rotation dropped, freed a few entries at a time
-    ledger  bytes of what the tenant's values share, told by the values themselves as they grow and go
+    dying   what the last rotation dropped, freed a few entries at a time
+    ledger  bytes of all that, and of what the tenant's values share, told by the values as they grow and go
 
-Every operation is O(1) amortised. The bound may be passed by what one insertion adds. Keys are 128-bit digests that already contain the tenant's secret scope; a tenant
-sees neither another's entries nor, by the time a look-up takes, whether they exist.
+Every operation is O(1) amortised, and the bound may be passed by what one prompt adds. Keys are 128-bit digests that
+already contain the tenant's secret scope: a tenant sees neither another's entries nor, by the time a look-up takes,
+whether they exist.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from dataclasses import dataclass, field
 
 from router.contract.ids import TenantId
 
-ENTRY_BYTES = 160
-"""Key (48), its dict slot at mean fill (72) and the pair (40) on CPython 3.13, beside the value's own bytes."""
+ENTRY_BYTES = 180
+"""Key (48), its dict slot at mean fill (76) and the pair (56) on CPython 3.13, beside the value's own bytes."""
 SHARD_BYTES = 600
 """An empty shard: three dicts, the ledger and its place by tenant."""
 FREED_AT_ONCE = 64
