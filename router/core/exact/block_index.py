@@ -350,7 +350,8 @@ class BlockIndex:
 
     def _has_room(self, place: _Place, blocks: int) -> bool:
         """Whether the holder may store; makes room at the largest holder's cost, or refuses."""
-        wanted = self.blocks + self._extra_entries + blocks
+        device, host, remote = self._tier_entries
+        wanted = device + host + remote + self._extra_entries + blocks
         if wanted > self._soft_max:
             if not (self._swept_bits or self._dead_bits):
                 self._give_up(max(self._places.values(), key=lambda each: sum(each.blocks)))

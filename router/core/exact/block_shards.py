@@ -41,20 +41,23 @@ def remove_blocks(
     lost = gone = unknown = 0
     for block in hashes:
         shard = shards[block & shard_of]
-        mask = shard.get(block, 0)
-        if not mask & bit:
-            unknown += 1
-        elif extra and block in extra:
+        if extra and block in extra:
             extra[block] -= 1
             if not extra[block]:
                 del extra[block]
-        elif mask == bit:
-            del shard[block]
+            continue
+        # Most blocks have one holder: taken out at once, and put back for the others' sake.
+        mask = shard.pop(block, 0)
+        if mask == bit:
             gone += 1
-        else:
+        elif mask & bit:
             mask ^= bit
             shard[block] = shared.setdefault(mask, mask)
             lost += 1
+        else:
+            unknown += 1
+            if mask:
+                shard[block] = mask
     return lost + gone, gone, unknown
 
 
