@@ -72,8 +72,9 @@ class Exchange:
     async def answer_json(self, status: int, value: Any) -> None:
         await self.answer(status, _encode(value))
 
-    async def write_event(self, value: Any) -> None:
-        await self.write(b"data: " + _encode(value) + b"\n\n")
+    async def write_event(self, value: Any, *, name: str = "") -> None:
+        front = f"event: {name}\n".encode() if name else b""
+        await self.write(front + b"data: " + _encode(value) + b"\n\n")
 
 
 @contextlib.asynccontextmanager

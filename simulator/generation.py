@@ -1,4 +1,4 @@
-"""Answers `/v1/chat/completions` and `/v1/completions`: admit, stream or collect, account for usage."""
+"""Answers the endpoints that run the model: admit, stream or collect, account for usage."""
 
 from __future__ import annotations
 
@@ -6,16 +6,30 @@ import asyncio
 import itertools
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from simulator.answers import AnswerFrame, Usage, opening_chunk, text_chunk, usage_chunk, whole_answer
 from simulator.asgi import Exchange, cancelled_on_disconnect
+from simulator.dialects import parse_embeddings, parse_messages, parse_responses
 from simulator.engine import Engine, Sequence
 from simulator.faults import Faults
 from simulator.metrics import WorkerMetrics
 from simulator.requests import GenerationRequest, RefusedRequest, parse_generation
 from simulator.runner import EngineRunner, TokenStream
 from simulator.tokens import spoken_text
+from simulator.voices import MessagesVoice, ResponsesVoice, Voice, embeddings_answer
+
+ID_PREFIXES = {
+    "chat": "chatcmpl-",
+    "text": "cmpl-",
+    "messages": "chatcmpl-",
+    "responses": "resp_",
+    "embeddings": "embd-",
+}
+_PARSERS = {"messages": parse_messages, "responses": parse_responses, "embeddings": parse_embeddings}
+_VOICES: dict[str, Callable[[AnswerFrame], Voice]] = {"messages": MessagesVoice, "responses": ResponsesVoice}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +58,28 @@ class Generation:
         self._numbers = itertools.count()
         self.inflight = 0
 
-    async def answer(self, exchange: Exchange, faults: Faults, *, chat: bool) -> None:
-        """Raises RefusedRequest before anything was sent."""
+    async def answer(self, exchange: Exchange, faults: Faults, *, endpoint: str) -> None:
+        """`endpoint` is one of ID_PREFIXES. Raises RefusedRequest before anything was sent."""
         body = await exchange.body()
         _check_media_type(exchange)
         self._fail_on_command(faults)
-        limits = self._engine.limits
-        request = parse_generation(body, chat=chat, model=self._settings.model, max_model_len=limits.max_model_len)
+        request = self._parse(body, endpoint)
         self._check_queue()
-        frame = self._frame(exchange, chat)
+        frame = self._frame(exchange, endpoint)
         self.inflight += 1
         streams: list[TokenStream] = []
         try:
             async with cancelled_on_disconnect(exchange):
                 self._submit(streams, request, faults)
                 dies = self._dice.random() < faults.die_mid_stream
-                send = self._stream if request.stream else self._collect
-                await send(exchange, frame, request, streams, faults.lie_hits, dies)
+                if endpoint in _VOICES:
+                    voice = _VOICES[endpoint](frame)
+                    await self._speak(exchange, voice, request, streams, faults.lie_hits, dies)
+                elif endpoint == "embeddings":
+                    await self._embed(exchange, frame, request, streams)
+                else:
+                    send = self._stream if request.stream else self._collect
+                    await send(exchange, frame, request, streams, faults.lie_hits, dies)
         finally:
             self.inflight -= 1
             for stream in streams:
@@ -78,9 +97,15 @@ class Generation:
             message = f"The queue holds {self._settings.max_num_queued_reqs} requests already. Try again later."
             raise RefusedRequest(503, message, kind="ServiceUnavailableError")
 
-    def _frame(self, exchange: Exchange, chat: bool) -> AnswerFrame:
-        prefix = "chatcmpl" if chat else "cmpl"
-        return AnswerFrame(f"{prefix}-{exchange.request_id}", int(time.time()), self._settings.model, chat)
+    def _parse(self, body: bytes, endpoint: str) -> GenerationRequest:
+        model, max_model_len = self._settings.model, self._engine.limits.max_model_len
+        if endpoint in _PARSERS:
+            return _PARSERS[endpoint](body, model=model, max_model_len=max_model_len)
+        return parse_generation(body, chat=endpoint == "chat", model=model, max_model_len=max_model_len)
+
+    def _frame(self, exchange: Exchange, endpoint: str) -> AnswerFrame:
+        name = f"{ID_PREFIXES[endpoint]}{exchange.request_id}"
+        return AnswerFrame(name, int(time.time()), self._settings.model, endpoint == "chat")
 
     def _submit(self, streams: list[TokenStream], request: GenerationRequest, faults: Faults) -> None:
         ready = asyncio.Event()
@@ -148,6 +173,49 @@ class Generation:
             await exchange.write_event(usage_chunk(frame, self._usage(request, streams, lie_hits)))
         await exchange.write(b"data: [DONE]\n\n", more=False)
 
+    async def _speak(
+        self,
+        exchange: Exchange,
+        voice: Voice,
+        request: GenerationRequest,
+        streams: list[TokenStream],
+        lie_hits: int,
+        dies: bool,
+    ) -> None:
+        """A whole answer or a stream of named events."""
+        stream = streams[0]
+        if not request.stream:
+            while not stream.finish_reason:
+                await _tokens_arrive(streams)
+            if dies:
+                await exchange.start(200, "application/json", 1_000)
+                return
+            usage = self._usage(request, streams, lie_hits)
+            await exchange.answer_json(200, voice.whole(spoken_text(stream.take()), usage, stream.finish_reason))
+            return
+        await exchange.start(200, "text/event-stream; charset=utf-8")
+        opened = voice.early
+        if opened:
+            await _write_named(exchange, voice.opening(stream.sequence.prompt_tokens))
+        while not (stream.finish_reason and not stream.tokens):
+            await _tokens_arrive(streams)
+            if not opened:
+                opened = True
+                await _write_named(exchange, voice.opening(stream.sequence.prompt_tokens))
+            if stream.due(self._settings.stream_interval_tokens):
+                await _write_named(exchange, voice.spoken(spoken_text(stream.take())))
+            if dies:
+                return  # a stream without its end: the server closes the connection
+        await _write_named(exchange, voice.closing(self._usage(request, streams, lie_hits), stream.finish_reason))
+        await exchange.write(b"", more=False)
+
+    async def _embed(
+        self, exchange: Exchange, frame: AnswerFrame, request: GenerationRequest, streams: list[TokenStream]
+    ) -> None:
+        while not all(stream.finish_reason for stream in streams):
+            await _tokens_arrive(streams)
+        await exchange.answer_json(200, embeddings_answer(frame, request.prompts))
+
     async def _write_tokens(
         self, exchange: Exchange, frame: AnswerFrame, request: GenerationRequest, index: int, stream: TokenStream
     ) -> None:
@@ -173,6 +241,11 @@ class Generation:
             cached_tokens=cached,
             created_cache_tokens=created,
         )
+
+
+async def _write_named(exchange: Exchange, events: list[dict[str, Any]]) -> None:
+    for event in events:
+        await exchange.write_event(event, name=event["type"])
 
 
 async def _tokens_arrive(streams: list[TokenStream]) -> None:

@@ -48,17 +48,17 @@ def parse_generation(body: bytes, *, chat: bool, model: str, max_model_len: int)
     """Raises RefusedRequest."""
     fields = decode_object(body)
     check_model(fields, model)
-    prompts = [_chat_prompt(fields)] if chat else _completion_prompts(fields)
+    prompts = [_chat_prompt(fields)] if chat else prompts_of(fields, "prompt")
     for prompt in prompts:
-        _check_length(prompt, max_model_len)
-    n = _integer(fields, "n", minimum=1) or 1
+        check_length(prompt, max_model_len)
+    n = integer(fields, "n", minimum=1) or 1
     if n * len(prompts) > CHOICES_MAX:
         raise RefusedRequest(400, f"n must be at most {CHOICES_MAX // len(prompts)}, got {n}.", param="n")
-    asked = _integer(fields, "max_completion_tokens", minimum=1) or _integer(fields, "max_tokens", minimum=1)
+    asked = integer(fields, "max_completion_tokens", minimum=1) or integer(fields, "max_tokens", minimum=1)
     default = UNASKED_OUTPUT_TOKENS if chat else COMPLETION_MAX_TOKENS_DEFAULT
     options = fields.get("stream_options") or {}
     if not isinstance(options, dict):
-        raise _invalid("dict_type", "body.stream_options", "Input should be a valid dictionary")
+        raise invalid("dict_type", "body.stream_options", "Input should be a valid dictionary")
     return GenerationRequest(
         chat=chat,
         prompts=prompts,
@@ -68,7 +68,7 @@ def parse_generation(body: bytes, *, chat: bool, model: str, max_model_len: int)
         stream=bool(fields.get("stream")),
         include_usage=bool(options.get("include_usage")),
         continuous_usage=bool(options.get("continuous_usage_stats")),
-        salt=_salt(fields),
+        salt=salt_of(fields),
     )
 
 
@@ -80,7 +80,7 @@ def parse_tokenize(body: bytes, *, model: str) -> list[int]:
         return _chat_prompt(fields)
     prompt = fields.get("prompt")
     if not isinstance(prompt, str):
-        raise _invalid("missing", "body.prompt", "Field required")
+        raise invalid("missing", "body.prompt", "Field required")
     return tokenize(prompt)
 
 
@@ -88,9 +88,9 @@ def decode_object(body: bytes) -> dict[str, Any]:
     try:
         fields = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _invalid("json_invalid", "body", f"JSON decode error: {error}") from None
+        raise invalid("json_invalid", "body", f"JSON decode error: {error}") from None
     if not isinstance(fields, dict):
-        raise _invalid("model_attributes_type", "body", "Input should be a valid dictionary")
+        raise invalid("model_attributes_type", "body", "Input should be a valid dictionary")
     return fields
 
 
@@ -104,7 +104,7 @@ def check_model(fields: dict[str, Any], model: str) -> None:
 def _chat_prompt(fields: dict[str, Any]) -> list[int]:
     messages = fields.get("messages")
     if not isinstance(messages, list):
-        raise _invalid("missing", "body.messages", "Field required")
+        raise invalid("missing", "body.messages", "Field required")
     if not messages:
         raise RefusedRequest(400, "messages must not be empty. (parameter=messages)", param="messages")
     tools = fields.get("tools")
@@ -114,19 +114,27 @@ def _chat_prompt(fields: dict[str, Any]) -> list[int]:
 
 def _message(item: Any) -> tuple[str, str]:
     if not isinstance(item, dict) or item.get("role") not in ROLE_START:
-        raise _invalid("literal_error", "body.messages.role", f"Input should be one of {sorted(ROLE_START)}")
-    content = item.get("content")
+        raise invalid("literal_error", "body.messages.role", f"Input should be one of {sorted(ROLE_START)}")
+    return item["role"], text_of(item.get("content"))
+
+
+def text_of(content: Any) -> str:
+    """Content as one string, as vLLM joins text parts for most templates. Any: a text or a list of parts."""
     if content is None:
-        return item["role"], ""
+        return ""
     if isinstance(content, str):
-        return item["role"], content
-    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
-        return item["role"], "".join(str(part.get("text", "")) for part in content)
+        return content
+    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") in TEXT_PARTS for part in content):
+        return "\n".join(str(part.get("text", "")) for part in content)
     raise RefusedRequest(400, "This model takes text content only.", param="messages")
 
 
-def _completion_prompts(fields: dict[str, Any]) -> list[list[int]]:
-    prompt = fields.get("prompt")
+TEXT_PARTS = ("text", "input_text", "output_text")
+
+
+def prompts_of(fields: dict[str, Any], name: str) -> list[list[int]]:
+    """Token ids of a text, of a list of texts, or the ids themselves. Raises RefusedRequest."""
+    prompt = fields.get(name)
     if not prompt:
         message = "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)"
         raise RefusedRequest(400, message, param="prompt")
@@ -136,7 +144,7 @@ def _completion_prompts(fields: dict[str, Any]) -> list[list[int]]:
         return [_token_ids(prompt)]
     if isinstance(prompt, list):
         return [_one_prompt(item) for item in prompt]
-    raise _invalid("list_type", "body.prompt", "Input should be a string, a list of strings or token ids")
+    raise invalid("list_type", "body.prompt", "Input should be a string, a list of strings or token ids")
 
 
 def _one_prompt(item: Any) -> list[int]:
@@ -144,7 +152,7 @@ def _one_prompt(item: Any) -> list[int]:
         return tokenize(item)
     if isinstance(item, list) and item and all(isinstance(token, int) for token in item):
         return _token_ids(item)
-    raise _invalid("list_type", "body.prompt", "Input should be a string, a list of strings or token ids")
+    raise invalid("list_type", "body.prompt", "Input should be a string, a list of strings or token ids")
 
 
 def _token_ids(ids: list[int]) -> list[int]:
@@ -154,7 +162,7 @@ def _token_ids(ids: list[int]) -> list[int]:
     return ids
 
 
-def _check_length(prompt: list[int], max_model_len: int) -> None:
+def check_length(prompt: list[int], max_model_len: int) -> None:
     if len(prompt) < max_model_len:
         return
     message = (
@@ -165,19 +173,19 @@ def _check_length(prompt: list[int], max_model_len: int) -> None:
     raise RefusedRequest(400, message, param="input_tokens")
 
 
-def _integer(fields: dict[str, Any], name: str, *, minimum: int) -> int | None:
+def integer(fields: dict[str, Any], name: str, *, minimum: int) -> int | None:
     value = fields.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _invalid("int_parsing", f"body.{name}", "Input should be a valid integer")
+        raise invalid("int_parsing", f"body.{name}", "Input should be a valid integer")
     if value < minimum:
         message = f"{name} must be at least {minimum}, got {value}. (parameter={name}, value={value})"
         raise RefusedRequest(400, message, param=name)
     return value
 
 
-def _salt(fields: dict[str, Any]) -> str | None:
+def salt_of(fields: dict[str, Any]) -> str | None:
     """`null` = unsalted; the refusals name the rule and never the value."""
     salt = fields.get("cache_salt")
     if salt is None:
@@ -194,6 +202,6 @@ def _salt(fields: dict[str, Any]) -> str | None:
     return salt
 
 
-def _invalid(kind: str, where: str, message: str) -> RefusedRequest:
+def invalid(kind: str, where: str, message: str) -> RefusedRequest:
     text = f"1 validation error:\n  {{'type': '{kind}', 'loc': '{where}', 'msg': '{message}'}}"
     return RefusedRequest(400, text, kind=HTTPStatus.BAD_REQUEST.phrase, param=where)

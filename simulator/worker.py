@@ -170,10 +170,19 @@ class SimulatedWorker:
         return key is None or exchange.headers.get(b"authorization") == f"Bearer {key}".encode()
 
     async def chat_completions(self, exchange: Exchange) -> None:
-        await self._generation.answer(exchange, self.faults, chat=True)
+        await self._generation.answer(exchange, self.faults, endpoint="chat")
 
     async def completions(self, exchange: Exchange) -> None:
-        await self._generation.answer(exchange, self.faults, chat=False)
+        await self._generation.answer(exchange, self.faults, endpoint="text")
+
+    async def messages(self, exchange: Exchange) -> None:
+        await self._generation.answer(exchange, self.faults, endpoint="messages")
+
+    async def responses(self, exchange: Exchange) -> None:
+        await self._generation.answer(exchange, self.faults, endpoint="responses")
+
+    async def embeddings(self, exchange: Exchange) -> None:
+        await self._generation.answer(exchange, self.faults, endpoint="embeddings")
 
     async def models(self, exchange: Exchange) -> None:
         limits = self.engine.limits
@@ -241,6 +250,9 @@ Route = Callable[[SimulatedWorker, Exchange], Awaitable[None]]
 _ROUTES: dict[str, dict[str, Route]] = {
     "/v1/chat/completions": {"POST": SimulatedWorker.chat_completions},
     "/v1/completions": {"POST": SimulatedWorker.completions},
+    "/v1/messages": {"POST": SimulatedWorker.messages},
+    "/v1/responses": {"POST": SimulatedWorker.responses},
+    "/v1/embeddings": {"POST": SimulatedWorker.embeddings},
     "/v1/models": {"GET": SimulatedWorker.models},
     "/tokenize": {"POST": SimulatedWorker.tokenize},
     "/health": {"GET": SimulatedWorker.health},
@@ -255,7 +267,17 @@ _ROUTES: dict[str, dict[str, Route]] = {
     "/sim/faults": {"GET": SimulatedWorker.show_faults, "POST": SimulatedWorker.set_faults},
 }
 _MEASURED_PATHS = frozenset(
-    ("/v1/chat/completions", "/v1/completions", "/v1/models", "/tokenize", "/kv_event_sources", "/reset_prefix_cache")
+    (
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/messages",
+        "/v1/responses",
+        "/v1/embeddings",
+        "/v1/models",
+        "/tokenize",
+        "/kv_event_sources",
+        "/reset_prefix_cache",
+    )
 )
 """Real workers leave health and metrics out of their http_* series."""
 
