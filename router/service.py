@@ -50,11 +50,12 @@ from router.http import openai
 from router.http.answer_head import AnswerHead
 from router.http.answers import full_answer, relayed_head
 from router.http.chunked import LAST_CHUNK, chunk
-from router.http.endpoints import ENDPOINTS
+from router.http.endpoints import CHAT, ENDPOINTS
 from router.http.error_shapes import event_for
 from router.http.errors import EdgeError, Internal, NotOffered, Overloaded, Refused, UpstreamError, UpstreamTimeout
 from router.http.head import Head
 from router.http.named_events import ANTHROPIC, RESPONSES, NamedEventRelay
+from router.http.plain_chat import read_plain
 from router.http.protocol import ClientConnection
 from router.http.relay import ChunkedRelay, LengthRelay, Relay, StreamRelay
 from router.http.upstream import StaleConnection, UpstreamFailed, Upstreams, WorkerConnection, WorkerPool
@@ -227,7 +228,8 @@ class RouterService:
 
     def _prepare(self, call: Call, body: bytes) -> None:
         head = call.head
-        call.api = api = openai.parse_for(ENDPOINTS[head.path], body)
+        plain = read_plain(body) if head.path == CHAT.path else None
+        call.api = api = plain or openai.parse_for(ENDPOINTS[head.path], body)
         call.grant = grant = self._table.resolve(api_key=head.api_key, model=api.model, now=self._clock())
         if head.template is not None:
             call.template = _template(head.template, grant)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from router.contract.histogram import observe
 from router.contract.telemetry import DecisionSample, RequestRow, Violation
 from router.core.explain import sentence
-from router.core.model import Outcome
+from router.core.model import Assessment, Outcome
 from router.service import Call
 
 ROWS_MAX = 2000
@@ -74,44 +74,43 @@ def _key(finished: Call) -> _Key:
 
 
 def _count(row: RequestRow, finished: Call) -> None:
-    outcome = finished.outcome
+    outcome, decision, assessment = finished.outcome, finished.decision, finished.assessment
     row.requests += 1
-    row.retries += finished.retries
+    if finished.retries:
+        row.retries += finished.retries
     if outcome.error:
         row.errors[outcome.error] = row.errors.get(outcome.error, 0) + 1
-    decision = finished.decision
     if decision is not None and decision.spill:
         row.spills[decision.spill] = row.spills.get(decision.spill, 0) + 1
     if finished.decision_us is not None:
         observe(row.decision_us, finished.decision_us)
     if outcome.duration_ms is not None:
-        observe(row.duration, max(outcome.duration_ms, 0.0))
-    _count_tokens(row, finished)
-    _count_ttft(row, outcome)
-    _count_objective(row, finished)
-    _count_isolation(row, finished)
+        observe(row.duration, outcome.duration_ms)
+    if outcome.prompt_tokens is not None:
+        _count_tokens(row, outcome, outcome.prompt_tokens, assessment)
+    if outcome.ttft_ms is not None:
+        _count_ttft(row, outcome, outcome.ttft_ms)
+    if finished.grant is not None and finished.grant.policy.ttft_slo_ms is not None:
+        _count_objective(row, outcome, finished.grant.policy.ttft_slo_ms)
+    if assessment is not None and assessment.isolation:
+        _count_isolation(row, assessment.isolation)
 
 
-def _count_tokens(row: RequestRow, finished: Call) -> None:
-    outcome = finished.outcome
-    if outcome.prompt_tokens is None:
-        return
+def _count_tokens(row: RequestRow, outcome: Outcome, prompt_tokens: int, assessment: Assessment | None) -> None:
     row.usage_known += 1
-    row.prompt_tokens += outcome.prompt_tokens
+    row.prompt_tokens += prompt_tokens
     row.output_tokens += outcome.completion_tokens or 0
     if outcome.cached_tokens is None:
         return
     row.hit_known += 1
     row.hit_tokens += outcome.cached_tokens
-    row.hit_prompt_tokens += outcome.prompt_tokens
-    if finished.assessment is not None:
-        row.predicted_hit_tokens += finished.assessment.predicted_hit_tokens
-        row.saved_prefill_ms += finished.assessment.saved_prefill_ms
+    row.hit_prompt_tokens += prompt_tokens
+    if assessment is not None:
+        row.predicted_hit_tokens += assessment.predicted_hit_tokens
+        row.saved_prefill_ms += assessment.saved_prefill_ms
 
 
-def _count_ttft(row: RequestRow, outcome: Outcome) -> None:
-    if outcome.ttft_ms is None:
-        return
+def _count_ttft(row: RequestRow, outcome: Outcome, ttft_ms: float) -> None:
     cached, prompt = outcome.cached_tokens, outcome.prompt_tokens
     if cached is None or not prompt:
         buckets = row.ttft_unknown
@@ -119,18 +118,14 @@ def _count_ttft(row: RequestRow, outcome: Outcome) -> None:
         buckets = row.ttft_miss
     else:
         buckets = row.ttft_hit if cached / prompt >= 0.5 else row.ttft_partial
-    observe(buckets, max(outcome.ttft_ms, 0.0))
+    observe(buckets, ttft_ms)
 
 
 _CLIENTS_OWN = frozenset(("bad_request", "unauthorized", "forbidden", "not_found", "too_large", "client_disconnect"))
 """Failures that say nothing about the service's objective."""
 
 
-def _count_objective(row: RequestRow, finished: Call) -> None:
-    slo_ms = finished.grant.policy.ttft_slo_ms if finished.grant is not None else None
-    if slo_ms is None:
-        return
-    outcome = finished.outcome
+def _count_objective(row: RequestRow, outcome: Outcome, slo_ms: float) -> None:
     if outcome.ttft_ms is not None:
         row.slo_known += 1
         row.slo_met += outcome.ok and outcome.ttft_ms <= slo_ms
@@ -138,12 +133,10 @@ def _count_objective(row: RequestRow, finished: Call) -> None:
         row.slo_known += 1
 
 
-def _count_isolation(row: RequestRow, finished: Call) -> None:
-    verdict = finished.assessment.isolation if finished.assessment is not None else ""
-    if verdict:
-        row.isolation_checked += 1
-        row.isolation_unknown += verdict == "unknown"
-        row.isolation_violations += verdict == "violation"
+def _count_isolation(row: RequestRow, verdict: str) -> None:
+    row.isolation_checked += 1
+    row.isolation_unknown += verdict == "unknown"
+    row.isolation_violations += verdict == "violation"
 
 
 def _is_slow(finished: Call) -> bool:

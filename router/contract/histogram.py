@@ -17,6 +17,8 @@ INDEX_MIN = -150
 INDEX_MAX = 450
 """GAMMA**450 = 3.4e9: everything above shares one bucket. 600 buckets bound a histogram."""
 
+_LOWEST, _HIGHEST = GAMMA**INDEX_MIN, GAMMA**INDEX_MAX
+
 Buckets = dict[int, int]
 """Bucket index → count; absent = 0."""
 
@@ -25,9 +27,11 @@ def bucket_of(value: float) -> int:
     """Index for a non-negative finite value. Raises ValueError for NaN, infinite or negative values."""
     if not 0 <= value < math.inf:
         raise ValueError(f"histogram value out of range: {value}")
-    if value <= 0:
+    if value <= _LOWEST:
         return INDEX_MIN
-    return min(max(math.ceil(math.log(value) / _LOG_GAMMA), INDEX_MIN), INDEX_MAX)
+    if value > _HIGHEST:
+        return INDEX_MAX
+    return math.ceil(math.log(value) / _LOG_GAMMA)
 
 
 def observe(buckets: Buckets, value: float) -> None:

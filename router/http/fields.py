@@ -36,10 +36,11 @@ COMPILED = frozenset((
     "guided_whitespace_pattern", "structural_tag", "text", "output_config",
 ))  # fmt: skip
 
-_Number = Annotated[float, Meta(ge=-1e9, le=1e9)] | None
-_Count = Annotated[int, Meta(ge=0, le=100_000_000)] | None
-_Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None
-_Flag = bool | None
+Model = Annotated[str, Meta(min_length=1, max_length=512)]
+Number = Annotated[float, Meta(ge=-1e9, le=1e9)] | None
+Count = Annotated[int, Meta(ge=0, le=100_000_000)] | None
+Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None
+Flag = bool | None
 _Text = str | None
 _N = Annotated[int, Meta(ge=1, le=N_MAX)] | None
 _Ids = Annotated[list[int], Meta(max_length=LIST_MAX)] | None
@@ -50,67 +51,67 @@ _Map = dict[str, Any] | None
 _Anything = Any
 
 _SHARED: dict[str, Any] = {
-    "model": Annotated[str, Meta(min_length=1, max_length=512)],
-    "frequency_penalty": _Number, "presence_penalty": _Number, "repetition_penalty": _Number,
-    "length_penalty": _Number, "temperature": _Number, "top_p": _Number, "min_p": _Number, "top_k": _Int,
-    "logit_bias": dict[str, float] | None, "n": _N, "seed": _Int, "max_tokens": _Count, "min_tokens": _Count,
+    "model": Model,
+    "frequency_penalty": Number, "presence_penalty": Number, "repetition_penalty": Number,
+    "length_penalty": Number, "temperature": Number, "top_p": Number, "min_p": Number, "top_k": Int,
+    "logit_bias": dict[str, float] | None, "n": _N, "seed": Int, "max_tokens": Count, "min_tokens": Count,
     "stop": _Stop, "stop_token_ids": _Ids, "allowed_token_ids": _Ids, "logprob_token_ids": _Ids, "bad_words": _Words,
-    "stream": _Flag, "stream_options": _Map, "stream_interval": _Count, "user": _Text, "metadata": _Map,
-    "use_beam_search": _Flag, "include_stop_str_in_output": _Flag, "ignore_eos": _Flag,
-    "skip_special_tokens": _Flag, "spaces_between_special_tokens": _Flag, "add_special_tokens": _Flag,
-    "truncate_prompt_tokens": _Int, "truncation_side": _Text, "prompt_logprobs": _Int, "echo": _Flag,
+    "stream": Flag, "stream_options": _Map, "stream_interval": Count, "user": _Text, "metadata": _Map,
+    "use_beam_search": Flag, "include_stop_str_in_output": Flag, "ignore_eos": Flag,
+    "skip_special_tokens": Flag, "spaces_between_special_tokens": Flag, "add_special_tokens": Flag,
+    "truncate_prompt_tokens": Int, "truncation_side": _Text, "prompt_logprobs": Int, "echo": Flag,
     "response_format": _Map, "structured_outputs": _Map, "structural_tag": _Text,
     "guided_json": _Anything, "guided_regex": _Text, "guided_choice": _Words, "guided_grammar": _Text,
     "guided_decoding_backend": _Text, "guided_whitespace_pattern": _Text,
-    "return_tokens_as_token_ids": _Flag, "return_token_ids": _Flag, "return_token_offsets": _Flag,
-    "routed_experts_prompt_start": _Count, "repetition_detection": _Map, "thinking_token_budget": _Int,
-    "watermarking": _Flag, "service_tier": _Text, "store": _Flag, "safety_identifier": _Text,
+    "return_tokens_as_token_ids": Flag, "return_token_ids": Flag, "return_token_offsets": Flag,
+    "routed_experts_prompt_start": Count, "repetition_detection": _Map, "thinking_token_budget": Int,
+    "watermarking": Flag, "service_tier": _Text, "store": Flag, "safety_identifier": _Text,
     "prompt_cache_key": _Text, "prompt_cache_retention": _Text,
 }  # fmt: skip
 
 _CHAT: dict[str, Any] = _SHARED | {
-    "logprobs": _Flag, "top_logprobs": _Int, "max_completion_tokens": _Count,
+    "logprobs": Flag, "top_logprobs": Int, "max_completion_tokens": Count,
     "tools": Annotated[list[dict[str, Any]], Meta(max_length=1024)] | None, "tool_choice": str | dict[str, Any] | None,
     "functions": Annotated[list[dict[str, Any]], Meta(max_length=1024)] | None,
-    "function_call": str | dict[str, Any] | None, "parallel_tool_calls": _Flag,
-    "reasoning_effort": _Text, "include_reasoning": _Flag, "reasoning": _Anything, "verbosity": _Text,
+    "function_call": str | dict[str, Any] | None, "parallel_tool_calls": Flag,
+    "reasoning_effort": _Text, "include_reasoning": Flag, "reasoning": _Anything, "verbosity": _Text,
     "modalities": _Words, "audio": _Map, "prediction": _Map, "web_search_options": _Map,
-    "add_generation_prompt": _Flag, "continue_final_message": _Flag, "chat_template": _Text,
+    "add_generation_prompt": Flag, "continue_final_message": Flag, "chat_template": _Text,
     "chat_template_kwargs": _Map, "documents": Annotated[list[dict[str, Any]], Meta(max_length=LIST_MAX)] | None,
-    "return_prompt_text": _Flag,
+    "return_prompt_text": Flag,
 }  # fmt: skip
 
-_TEXT: dict[str, Any] = _SHARED | {"logprobs": _Int, "best_of": _N, "suffix": _Text}
+_TEXT: dict[str, Any] = _SHARED | {"logprobs": Int, "best_of": _N, "suffix": _Text}
 
 _MODEL: dict[str, Any] = {"model": _SHARED["model"]}
 _Tools = Annotated[list[dict[str, Any]], Meta(max_length=1024)] | None
 
 _MESSAGES: dict[str, Any] = _MODEL | {
     "max_tokens": Annotated[int, Meta(ge=1, le=100_000_000)], "metadata": _Map, "stop_sequences": _Stops,
-    "stream": _Flag, "temperature": _Number, "top_p": _Number, "top_k": _Int, "thinking": _Map, "tools": _Tools,
+    "stream": Flag, "temperature": Number, "top_p": Number, "top_k": Int, "thinking": _Map, "tools": _Tools,
     "tool_choice": _Map, "service_tier": _Text, "output_config": _Map, "context_management": _Map,
-    "cache_control": _Map, "inference_geo": _Text, "watermarking": _Flag, "chat_template_kwargs": _Map,
+    "cache_control": _Map, "inference_geo": _Text, "watermarking": Flag, "chat_template_kwargs": _Map,
 }  # fmt: skip
 
 _RESPONSES: dict[str, Any] = _MODEL | {
-    "background": _Flag, "include": _Words, "instructions": _Text, "max_output_tokens": _Count,
-    "max_tool_calls": _Count, "metadata": _Map, "logit_bias": dict[str, float] | None, "parallel_tool_calls": _Flag,
-    "conversation": _Anything, "prompt": _Anything, "reasoning": _Map, "include_reasoning": _Flag,
-    "service_tier": _Text, "store": _Flag, "stream": _Flag, "stream_options": _Map, "temperature": _Number,
-    "text": _Map, "tool_choice": str | dict[str, Any] | None, "tools": _Tools, "top_logprobs": _Int,
-    "top_p": _Number, "top_k": _Int, "min_p": _Number, "truncation": _Text, "user": _Text,
+    "background": Flag, "include": _Words, "instructions": _Text, "max_output_tokens": Count,
+    "max_tool_calls": Count, "metadata": _Map, "logit_bias": dict[str, float] | None, "parallel_tool_calls": Flag,
+    "conversation": _Anything, "prompt": _Anything, "reasoning": _Map, "include_reasoning": Flag,
+    "service_tier": _Text, "store": Flag, "stream": Flag, "stream_options": _Map, "temperature": Number,
+    "text": _Map, "tool_choice": str | dict[str, Any] | None, "tools": _Tools, "top_logprobs": Int,
+    "top_p": Number, "top_k": Int, "min_p": Number, "truncation": _Text, "user": _Text,
     "safety_identifier": _Text, "prompt_cache_key": _Text, "prompt_cache_retention": _Text,
-    "skip_special_tokens": _Flag, "include_stop_str_in_output": _Flag, "presence_penalty": _Number,
-    "frequency_penalty": _Number, "repetition_penalty": _Number, "seed": _Int, "stop": _Stop, "stop_token_ids": _Ids,
-    "ignore_eos": _Flag, "structured_outputs": _Map, "watermarking": _Flag, "chat_template_kwargs": _Map,
+    "skip_special_tokens": Flag, "include_stop_str_in_output": Flag, "presence_penalty": Number,
+    "frequency_penalty": Number, "repetition_penalty": Number, "seed": Int, "stop": _Stop, "stop_token_ids": _Ids,
+    "ignore_eos": Flag, "structured_outputs": _Map, "watermarking": Flag, "chat_template_kwargs": _Map,
     "previous_input_messages": Annotated[list[dict[str, Any]], Meta(max_length=LIST_MAX)] | None,
 }  # fmt: skip
 
 _EMBEDDINGS: dict[str, Any] = _MODEL | {
-    "encoding_format": Literal["float", "base64"] | None, "dimensions": _Count, "user": _Text,
-    "truncate_prompt_tokens": _Int, "truncation_side": _Text, "padding": _Text, "add_special_tokens": _Flag,
-    "add_generation_prompt": _Flag, "continue_final_message": _Flag, "chat_template": _Text,
-    "chat_template_kwargs": _Map, "embed_dtype": _Text, "endianness": _Text, "use_activation": _Flag,
+    "encoding_format": Literal["float", "base64"] | None, "dimensions": Count, "user": _Text,
+    "truncate_prompt_tokens": Int, "truncation_side": _Text, "padding": _Text, "add_special_tokens": Flag,
+    "add_generation_prompt": Flag, "continue_final_message": Flag, "chat_template": _Text,
+    "chat_template_kwargs": _Map, "embed_dtype": _Text, "endianness": _Text, "use_activation": Flag,
 }  # fmt: skip
 
 

@@ -44,6 +44,8 @@ class ApiRequest:
     stream_options: dict[str, Any] | None
     user: str | None
     max_tokens: int | None
+    plain: bytes = b""
+    """The whole body, when it goes upstream as it came (`plain_chat`); `fields` is empty then."""
 
 
 def parse(body: bytes, *, chat: bool) -> ApiRequest:
@@ -87,6 +89,8 @@ def parse_for(endpoint: Endpoint, body: bytes) -> ApiRequest:
 
 def upstream_body(request: ApiRequest, *, salt: str, unknown_fields: UnknownFields) -> bytes:
     """The body for the worker. Raises BadRequest for unknown fields under the policy `reject`."""
+    if request.plain:
+        return _plain_body(request, salt)
     parts: list[bytes | Raw] = [b'{"cache_salt":"', salt.encode(), b'"']
     for intro, raw in request.fields:
         parts += (b",", intro, raw)
@@ -104,6 +108,13 @@ def upstream_body(request: ApiRequest, *, salt: str, unknown_fields: UnknownFiel
     parts.append(b"}")
     # Raw offers the buffer protocol, which join takes as it takes bytes.
     return b"".join(parts)
+
+
+def _plain_body(request: ApiRequest, salt: str) -> bytes:
+    if not request.stream:
+        return b'{"cache_salt":"%b",%b' % (salt.encode(), request.plain[1:])
+    inside = request.plain.rstrip()[1:-1]
+    return b'{"cache_salt":"%b",%b,"stream_options":%b}' % (salt.encode(), inside, _stream_options(request))
 
 
 def _stream_options(request: ApiRequest) -> bytes:

@@ -55,10 +55,12 @@ class LengthRelay:
             data = data[: self._need]
             self.reusable = False
         self._need -= len(data)
-        self._tail = data if len(data) >= TAIL_BYTES else (self._tail + data)[-TAIL_BYTES:]
+        tail = self._tail + data if len(data) < TAIL_BYTES else data
         if self._need == 0:
             self.complete = True
-            self.usage = read_usage(self._tail[-TAIL_BYTES:])
+            self.usage = read_usage(tail[-TAIL_BYTES:])
+        else:
+            self._tail = tail[-TAIL_BYTES:]
         return data
 
     def end(self) -> bytes:

@@ -22,6 +22,13 @@ _COUNT = re.compile(
 """A count that is null, negative or no number matches nothing."""
 
 
+_VLLM = re.compile(
+    rb'"usage":\{"prompt_tokens":(\d{1,8}),"total_tokens":\d{1,9},"completion_tokens":(\d{1,8})'
+    rb',"prompt_tokens_details":\{"cached_tokens":(\d{1,8})\}'
+)
+"""The block as vLLM writes it: read in one step. Any other is read name by name."""
+
+
 class Usage(NamedTuple):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -40,13 +47,17 @@ def read_usage(data: bytes) -> Usage:
     at = data.rfind(b'"usage":')
     if at < 0:
         return UNKNOWN
+    usual = _VLLM.match(data, at)
+    if usual is not None:
+        prompt, completion, cached = map(int, usual.groups())
+        return Usage(prompt, completion, min(cached, prompt))
     counts: dict[bytes, int] = {}
     for name, digits in _COUNT.findall(data, at):
         counts.setdefault(name, int(digits))
     if b"input_tokens" in counts:
         return _of_input(counts)
-    prompt = _count(counts.get(b"prompt_tokens"))
-    return Usage(prompt, _count(counts.get(b"completion_tokens")), _cached(counts.get(b"cached_tokens"), prompt))
+    named = _count(counts.get(b"prompt_tokens"))
+    return Usage(named, _count(counts.get(b"completion_tokens")), _cached(counts.get(b"cached_tokens"), named))
 
 
 def _of_input(counts: dict[bytes, int]) -> Usage:

@@ -1,0 +1,90 @@
+"""The plain chat request, read in one step: short, text messages only, none but the commonest fields, each once.
+
+Its body goes upstream as it came, with the salt put in front. Whatever is not plainly of this kind, or wrong, is left
+to the strict reader in `openai`, which gives the same answer more slowly; a test holds the two against each other.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from router.http.canonical import CONTENT, ROLE
+from router.http.conversation import system_text
+from router.http.endpoints import CHAT
+from router.http.fields import Count, Flag, Int, Model, Number
+from router.http.openai import ApiRequest
+
+PLAIN_BYTES_MAX = 8 * 1024
+"""Above it the passes over the whole body that look for repeated keys cost more than they save."""
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    role: str
+    content: str
+
+
+class _Plain(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    model: Model
+    messages: list[_Message]
+    max_tokens: Count | UnsetType = UNSET
+    max_completion_tokens: Count | UnsetType = UNSET
+    temperature: Number | UnsetType = UNSET
+    top_p: Number | UnsetType = UNSET
+    seed: Int | UnsetType = UNSET
+    stream: Flag | UnsetType = UNSET
+
+
+_decode = msgspec.json.Decoder(_Plain).decode
+_OPTIONAL = [(name, b'"%b"' % name.encode()) for name in _Plain.__struct_fields__[2:]]
+_ROLES = {name: ROLE + name.encode() + CONTENT for name in ("system", "user", "assistant")}
+
+
+def read_plain(body: bytes) -> ApiRequest | None:
+    """The request, or None for the strict reader to judge."""
+    # A key is spelled differently only with \u: without it, counting finds every repetition.
+    if len(body) > PLAIN_BYTES_MAX or not body.startswith(b"{") or not body.isascii() or b"\\u" in body:
+        return None
+    try:
+        plain = _decode(body)
+    except msgspec.DecodeError:
+        return None
+    if not plain.messages or not _keys_once(plain, body):
+        return None
+    max_tokens = plain.max_completion_tokens
+    if max_tokens is UNSET or max_tokens is None:
+        max_tokens = plain.max_tokens
+    return ApiRequest(
+        CHAT,
+        plain.model,
+        [],
+        {},
+        _canonical(plain.messages),
+        "chat",
+        plain.stream is True,
+        False,
+        None,
+        None,
+        None if max_tokens is UNSET else max_tokens,
+        body,
+    )
+
+
+def _keys_once(plain: _Plain, body: bytes) -> bool:
+    """No key is repeated: two readers of one body could otherwise take different values from it."""
+    count = body.count
+    if count(b'"model"') != 1 or count(b'"messages"') != 1:
+        return False
+    return not [key for name, key in _OPTIONAL if getattr(plain, name) is not UNSET and count(key) != 1]
+
+
+def _canonical(messages: list[_Message]) -> bytes:
+    """As `conversation` writes it."""
+    out: list[bytes] = []
+    for message in messages:
+        role, text = message.role, message.content.encode()
+        out += (
+            _ROLES.get(role) or ROLE + role.encode() + CONTENT,
+            system_text(text) if role == "system" else text,
+        )
+    return b"".join(out)
