@@ -77,11 +77,8 @@ def as_text(rows: Sequence[Row]) -> str:
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
-    """One table a set-up's trace and size, then the policies over all set-ups."""
-    parts = []
-    for trace, workers in dict.fromkeys((row.trace, row.workers) for row in rows):
-        mine = [row for row in rows if (row.trace, row.workers) == (trace, workers)]
-        parts.append(f"**{trace}, {workers} workers**\n\n{_markdown(_HEADS[2:], _markdown_rows(mine))}")
+    """A table for each figure, policies by set-ups, then the policies over all set-ups."""
+    parts = [_matrix(title, rows, cell) for title, cell in _FIGURES.items()]
     heads = ("policy", "goodput ÷ oracle, mean", "worst", "set-ups")
     parts.append(_markdown(heads, map(_overall_cells, overall(rows))))
     return "\n\n".join(parts) + "\n"
@@ -169,8 +166,26 @@ def _figure(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def _markdown_rows(rows: Sequence[Row]) -> Iterable[Sequence[str]]:
-    return ([_setup(row)[2], *_cells(row)] for row in rows)
+_FIGURES: dict[str, Callable[[Row], str]] = {
+    "Goodput relative to the oracle's": lambda row: _figure(row.goodput_of_oracle, 2),
+    "Goodput per second": lambda row: f"{row.goodput_per_s:.2f}",
+    "TTFT in seconds: mean / p95": lambda row: f"{_figure(row.ttft_mean_s, 2)} / {_figure(row.ttft_p95_s, 1)}",
+    "Hit tokens, %": lambda row: _figure(None if row.hit_token_share is None else 100 * row.hit_token_share, 1),
+    "Prefill, busiest worker ÷ mean": lambda row: _figure(row.prefill_max_over_mean, 2),
+    "Evicted blocks a minute a worker": lambda row: f"{row.evicted_blocks_per_min:.0f}",
+    "Requests moved away from their affinity": lambda row: f"{row.spills:.0f}",
+}
+
+
+def _matrix(title: str, rows: Sequence[Row], cell: Callable[[Row], str]) -> str:
+    setups = list(dict.fromkeys(_setup(row) for row in rows))
+    by_place = {(row.policy, _setup(row)): cell(row) for row in rows}
+    heads = ["policy", *(f"{trace} {workers} × {load}" for trace, workers, load in setups)]
+    lines = (
+        [policy, *(by_place.get((policy, setup), "–") for setup in setups)]
+        for policy in dict.fromkeys(row.policy for row in rows)
+    )
+    return f"**{title}**\n\n{_markdown(heads, lines)}"
 
 
 def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

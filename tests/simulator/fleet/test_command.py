@@ -20,7 +20,7 @@ def test_it_prints_a_table_and_writes_json_and_markdown(tmp_path: Path, capsys: 
     written = json.loads(out.read_text())
     assert {row["policy"] for row in written["rows"]} == {"round_robin", "oracle"}
     assert all(run["requests"] == run["finished"] + run["unfinished"] for run in written["runs"])
-    assert page.read_text().startswith("**conversation, 2 workers**")
+    assert page.read_text().startswith("**Goodput relative to the oracle's**")
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_a_table_compares_with_the_oracle_of_the_same_seed() -> None:
         ("oracle", 1.0),
         ("tidemark", 0.75),
     ]
-    assert "| 0.6 | tidemark | 2.50 | 0.75 |" in as_markdown(rows)
+    assert "| policy | conversation 2 × 0.6 |\n|---|---|\n| oracle | 1.00 |\n| tidemark | 0.75 |" in as_markdown(rows)
     assert "tidemark" in as_text(rows)
     assert len(as_json(rows, results)["runs"]) == 4  # type: ignore[arg-type]
 
