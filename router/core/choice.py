@@ -20,12 +20,13 @@ from collections.abc import Callable, Iterable, Iterator
 from router.contract.ids import WorkerId
 from router.core.fleet import RoutableWorker
 from router.core.model import Decision, NoWorker, Shed
-from router.core.score import candidate, net_of, predicted_ttft_ms, score
+from router.core.score import Terms, candidate, net_of, predicted_ttft_ms, score
 from router.core.view import View
 
-MARGIN_SHARE = 0.05
+MARGIN_SHARE = 0.1
 MARGIN_MS = 1.0
-"""Affinity yields only to a gain above 1 ms and above 5 % of a cold prefill: below that estimates are noise."""
+"""Affinity yields only to a gain above 1 ms and above 10 % of a cold prefill: learnt rates and predicted progress are
+off by about that much, and moving a session for noise recomputes and evicts."""
 HOME_MARGIN_SHARE = 0.25
 """The home of a new prefix saves nothing yet. Where other routers look for it there, it is kept unless another is a
 quarter better; a router alone, or workers that tell what they hold, need no such agreement."""
@@ -81,14 +82,23 @@ def exclusion(view: View, worker: RoutableWorker) -> str:
 
 
 def _shed_if_hopeless(view: View) -> None:
-    """Raises Shed when even the best worker's predicted TTFT is beyond the limit, with the time for that to drain."""
+    """Raises Shed when even the best worker's predicted TTFT is beyond the limit, with the time for that to drain.
+
+    A prompt whose own prefill takes longer than the limit is refused only for a wait above the limit: to send it away
+    and back would not make it timely.
+    """
     limit_ms = view.request.grant.policy.ttft_slo_ms
     if limit_ms is None:
         return
-    best_ms = min(predicted_ttft_ms(view, score(view, worker)) for worker in view.considered)
-    if best_ms > limit_ms * SHED_FACTOR:
-        drain_s = math.ceil((best_ms - limit_ms) / 1000.0)
+    best_ms, wait_ms = min((predicted_ttft_ms(view, terms), terms[1]) for terms in _terms(view))
+    late_ms = best_ms - limit_ms * SHED_FACTOR
+    if late_ms > 0 and (wait_ms >= late_ms or wait_ms > limit_ms):
+        drain_s = math.ceil(min(best_ms - limit_ms, wait_ms) / 1000.0)
         raise Shed(min(max(drain_s, 1), RETRY_AFTER_SHED_S_MAX))
+
+
+def _terms(view: View) -> Iterator[Terms]:
+    return (score(view, worker) for worker in view.considered)
 
 
 def _filter(view: View) -> list[RoutableWorker]:

@@ -226,16 +226,17 @@ class PrefixIndex:
         current = holder.current
         if mask is None or mask & current.bit:
             return
+        copies = blocks if mask & self._beliefs.believed & ~holder.own else 0
         current.blocks += blocks
-        if mask & holder.own:
-            for epoch in holder.epochs:
-                if mask & epoch.bit:
-                    epoch.blocks = max(0.0, epoch.blocks - blocks)
-                    epoch.reused += blocks if epoch is holder.epochs[0] else 0
-        if mask & self._beliefs.believed & ~holder.own:
-            current.replicas += blocks
-        elif not mask & holder.own:
-            holder.restored += blocks
+        current.replicas += copies
+        if not mask & holder.own:
+            holder.restored += blocks - copies
+            return
+        for epoch in holder.epochs:
+            if mask & epoch.bit:
+                epoch.blocks = max(0.0, epoch.blocks - blocks)
+                epoch.replicas = max(0, epoch.replicas - copies)
+                epoch.reused += blocks if epoch is holder.epochs[0] else 0
 
     def _make_room(self, shard: _Shard, now: float) -> None:
         """Drop the oldest of the tenant that is over its share, then of the largest ones, to the limit (S23)."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.contract.ids import TenantId, WorkerId
-from router.core.beliefs import DEAD_BITS_MAX, EPOCHS
+from router.core.beliefs import DEAD_BITS_MAX
 from router.core.index import BYTES_PER_ENTRY, PrefixIndex
 
 ALICE, CHARLIE = TenantId("alice"), TenantId("charlie")
