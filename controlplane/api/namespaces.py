@@ -13,7 +13,7 @@ from controlplane.api.revisions import IF_MATCH_OPTIONAL, IF_MATCH_REQUIRED, opt
 from controlplane.api.tenants import StatusChange
 from controlplane.errors import NotFound
 from controlplane.namespaces import services
-from controlplane.namespaces.models import CacheNamespace
+from controlplane.namespaces.models import PRIORITY_MAX, PRIORITY_MIN, CacheNamespace
 from controlplane.tenants.models import Status
 
 ROWS = CacheNamespace.objects.select_related("tenant")
@@ -30,6 +30,8 @@ class NamespaceSerializer(serializers.Serializer[CacheNamespace]):
     unknown_fields = serializers.ChoiceField(choices=CacheNamespace.UnknownFields.choices)
     model_names = serializers.ListField(child=serializers.CharField())
     ttft_slo_ms = serializers.FloatField(allow_null=True)
+    shed_over_slo = serializers.BooleanField()
+    priority = serializers.IntegerField()
     revision = serializers.IntegerField()
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
@@ -41,6 +43,8 @@ class NamespaceChange(StrictSerializer):
     unknown_fields = serializers.ChoiceField(choices=CacheNamespace.UnknownFields.choices, required=False)
     model_names = serializers.ListField(child=Text(max_length=200), required=False, max_length=200)
     ttft_slo_ms = serializers.FloatField(required=False, allow_null=True, min_value=1, max_value=3_600_000)
+    shed_over_slo = serializers.BooleanField(required=False)
+    priority = serializers.IntegerField(required=False, min_value=PRIORITY_MIN, max_value=PRIORITY_MAX)
 
 
 class NamespaceCreation(NamespaceChange):

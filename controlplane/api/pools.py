@@ -27,6 +27,10 @@ class PoolSerializer(serializers.Serializer[WorkerPool]):
     virtual_nodes = serializers.IntegerField()
     spill_outstanding = serializers.IntegerField()
     prefill_tokens_per_s = serializers.FloatField(allow_null=True)
+    tokenizer = serializers.CharField()
+    kv_bytes_per_token = serializers.IntegerField(allow_null=True)
+    transfer_gib_per_s = serializers.FloatField(allow_null=True)
+    transfer_setup_ms = serializers.FloatField()
     revision = serializers.IntegerField()
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
@@ -43,6 +47,12 @@ class PoolChange(StrictSerializer):
     virtual_nodes = serializers.IntegerField(required=False, min_value=1, max_value=1000)
     spill_outstanding = serializers.IntegerField(required=False, min_value=1, max_value=10_000)
     prefill_tokens_per_s = serializers.FloatField(required=False, allow_null=True, min_value=1, max_value=1e9)
+    tokenizer = Text(
+        max_length=100, required=False, allow_blank=True, help_text="Folder on the routers; empty = by text."
+    )
+    kv_bytes_per_token = serializers.IntegerField(required=False, allow_null=True, min_value=1, max_value=2**31 - 1)
+    transfer_gib_per_s = serializers.FloatField(required=False, allow_null=True, min_value=0.001, max_value=1e6)
+    transfer_setup_ms = serializers.FloatField(required=False, min_value=0, max_value=60_000)
 
 
 class PoolCreation(PoolChange):

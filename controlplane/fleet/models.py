@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from django.core.validators import MaxValueValidator, MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 
 from controlplane.tenants.models import slug_validator
+
+folder_validator = RegexValidator(
+    r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$", "Name one folder: letters, digits, dots, hyphens, no slash."
+)
 
 
 class WorkerPool(models.Model):
@@ -27,6 +31,13 @@ class WorkerPool(models.Model):
     )
     prefill_tokens_per_s = models.FloatField(null=True, blank=True, validators=[MinValueValidator(1)])
     """Starting estimate; routers learn the real rate."""
+    tokenizer = models.CharField(max_length=100, blank=True, validators=[folder_validator])
+    """Folder below each router's TIDEMARK_ROUTER_TOKENIZER_DIR; empty = prefixes are matched by text."""
+    kv_bytes_per_token = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
+    """Null = the pool has no KV connector."""
+    transfer_gib_per_s = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0.001)])
+    """Effective bandwidth of a pull from the shared tier; null = nothing is pulled."""
+    transfer_setup_ms = models.FloatField(default=0, validators=[MinValueValidator(0), MaxValueValidator(60_000)])
     revision = models.PositiveIntegerField(default=1)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)

@@ -16,7 +16,10 @@ from controlplane.fleet import live_test
 from controlplane.fleet.addresses import AddressRefused, check_http, check_tcp
 from controlplane.fleet.models import Finding, PoolModel, Worker, WorkerPool
 
-POOL_FIELDS = ("name", "block_size", "routing", "virtual_nodes", "spill_outstanding", "prefill_tokens_per_s")
+POOL_FIELDS = (
+    "name", "block_size", "routing", "virtual_nodes", "spill_outstanding", "prefill_tokens_per_s", "tokenizer",
+    "kv_bytes_per_token", "transfer_gib_per_s", "transfer_setup_ms",
+)  # fmt: skip
 WORKER_FIELDS = ("url", "kv_events_endpoint", "kv_replay_endpoint", "dcgm_url")
 MODELS_MAX = 64
 """Model names of one pool."""
@@ -184,7 +187,7 @@ def test_worker(worker_id: str, *, actor: str, request_id: str = "") -> live_tes
     )
     with transaction.atomic():
         worker = _locked_worker(worker_id, None)
-        before = worker_as_dict(worker)
+        before, told = worker_as_dict(worker), _told_routers(worker)
         worker.facts = {**worker.facts, **report.facts}
         worker.test_report = [check.as_json() for check in report.checks]
         worker.tested_at = timezone.now()
@@ -192,9 +195,17 @@ def test_worker(worker_id: str, *, actor: str, request_id: str = "") -> live_tes
             worker.kv_events_endpoint = report.kv_events_endpoint
             worker.kv_replay_endpoint = report.kv_replay_endpoint
         worker.save()
-        _record_worker(actor, "worker.test", worker, before=before, routing=False, request_id=request_id)
+        routing = told != _told_routers(worker)
+        _record_worker(actor, "worker.test", worker, before=before, routing=routing, request_id=request_id)
         _note_test_findings(worker, report)
     return report
+
+
+def _told_routers(worker: Worker) -> tuple[object, ...]:
+    """What a live test may find out that is in the snapshot."""
+    facts = worker.facts
+    known = tuple(facts.get(name) for name in ("kv_blocks", "block_size", "hash_algorithm"))
+    return (*known, worker.kv_events_endpoint, worker.kv_replay_endpoint)
 
 
 test_worker.__test__ = False  # type: ignore[attr-defined]  # pytest collects callables named test_*

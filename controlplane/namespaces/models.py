@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import secrets
 
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
 from controlplane.tenants.models import Status, Tenant, slug_validator
+
+PRIORITY_MIN = -4
+PRIORITY_MAX = 4
 
 
 def new_nonce() -> str:
@@ -40,6 +44,12 @@ class CacheNamespace(models.Model):
     """Model names the namespace may use; empty = all."""
     ttft_slo_ms = models.FloatField(null=True, blank=True)
     """Objective for time to first token; null = none."""
+    shed_over_slo = models.BooleanField(default=False)
+    """Refuse with 429 what would be answered long after the objective."""
+    priority = models.SmallIntegerField(
+        default=0, validators=[MinValueValidator(PRIORITY_MIN), MaxValueValidator(PRIORITY_MAX)]
+    )
+    """Each step up weighs waiting by √2 more against what the cache saves."""
     revision = models.PositiveIntegerField(default=1)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)

@@ -27,6 +27,8 @@ class NamespaceSettings(TypedDict, total=False):
     unknown_fields: str
     model_names: Sequence[str]
     ttft_slo_ms: float | None
+    shed_over_slo: bool
+    priority: int
 
 
 def create_namespace(
@@ -149,6 +151,8 @@ def _facts(row: CacheNamespace) -> dict[str, object]:
         "unknown_fields": str(row.unknown_fields),
         "model_names": list(row.model_names),
         "ttft_slo_ms": row.ttft_slo_ms,
+        "shed_over_slo": row.shed_over_slo,
+        "priority": row.priority,
         "revision": row.revision,
     }
 

@@ -82,6 +82,8 @@ def _namespaces(watermarks: dict[str, Watermark]) -> dict[NamespaceId, Namespace
             models=tuple(row.model_names),
             unknown_fields=cast(UnknownFields, row.unknown_fields),
             ttft_slo_ms=row.ttft_slo_ms,
+            shed_over_slo=row.shed_over_slo,
+            priority=row.priority,
             watermark=watermarks.get(f"namespace:{row.namespace_id}"),
             templates=templates.get(row.tenant.slug, ()),
         )
@@ -116,18 +118,27 @@ def _pools(watermarks: dict[str, Watermark]) -> dict[PoolId, PoolPolicy]:
             virtual_nodes=row.virtual_nodes,
             spill_outstanding=row.spill_outstanding,
             prefill_tokens_per_s=row.prefill_tokens_per_s,
+            tokenizer=row.tokenizer,
+            kv_bytes_per_token=row.kv_bytes_per_token,
+            transfer_gib_per_s=row.transfer_gib_per_s,
+            transfer_setup_ms=row.transfer_setup_ms,
         )
         for row in WorkerPool.objects.order_by()
     }
 
 
 def _workers() -> dict[WorkerId, WorkerEntry]:
-    rows = Worker.objects.order_by().values_list("pool__slug", "slug", "url", "state", "facts")
     return {
-        WorkerId(f"{pool}/{slug}"): WorkerEntry(
-            pool=PoolId(pool), url=url, state=cast(WorkerState, state), kv_capacity_tokens=_kv_capacity_tokens(facts)
+        WorkerId(row.worker_id): WorkerEntry(
+            pool=PoolId(row.pool.slug),
+            url=row.url,
+            state=cast(WorkerState, row.state),
+            kv_capacity_tokens=_kv_capacity_tokens(row.facts),
+            kv_events=row.kv_events_endpoint,
+            kv_replay=row.kv_replay_endpoint,
+            hash_algorithm=str(row.facts.get("hash_algorithm") or ""),
         )
-        for pool, slug, url, state, facts in rows
+        for row in Worker.objects.select_related("pool").order_by()
     }
 
 

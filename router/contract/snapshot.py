@@ -93,6 +93,9 @@ class PoolPolicy(msgspec.Struct, frozen=True):
     """Requests under way on the preferred worker above which load alone may move a request (S2.3)."""
     prefill_tokens_per_s: float | None = None
     """Starting estimate of a worker's prefill rate; learnt online afterwards."""
+    tokenizer: str = ""
+    """Folder of the model's tokenizer and chat template below the router's TIDEMARK_ROUTER_TOKENIZER_DIR: prefixes are
+    then the workers' own blocks. "" = approximate, by text."""
     kv_bytes_per_token: int | None = None
     """Bytes of one token's KV; None = the pool has no connector, only a worker's own device cache counts."""
     transfer_gib_per_s: float | None = None
@@ -108,6 +111,11 @@ class WorkerEntry(msgspec.Struct, frozen=True):
     state: WorkerState = "ready"
     kv_capacity_tokens: int | None = None
     """num_gpu_blocks × block_size as the worker reported, None while unknown."""
+    kv_events: str = ""
+    """`tcp://host:port` of its KV-event publisher; "" = no events."""
+    kv_replay: str = ""
+    hash_algorithm: str = ""
+    """prefix_caching_hash_algo as the worker reported; "" while unknown."""
 
 
 class PolicySnapshot(msgspec.Struct, frozen=True):

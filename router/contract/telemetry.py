@@ -70,8 +70,18 @@ class RequestRow(msgspec.Struct, omit_defaults=True):
 
 
 ERROR_KINDS = (
-    "bad_request", "unauthorized", "forbidden", "not_found", "too_large", "rate_limited", "no_worker",
-    "upstream_error", "upstream_timeout", "upstream_died", "client_disconnect", "internal",
+    "bad_request",
+    "unauthorized",
+    "forbidden",
+    "not_found",
+    "too_large",
+    "rate_limited",
+    "no_worker",
+    "upstream_error",
+    "upstream_timeout",
+    "upstream_died",
+    "client_disconnect",
+    "internal",
 )
 """The closed set of `RequestRow.errors` keys and of the `outcome` metric label (besides `ok`)."""
 

@@ -46,7 +46,7 @@ def _call(path: str, chunks: list[bytes]) -> tuple[int, bytes]:
 @pytest.mark.django_db(transaction=True)
 def test_a_body_in_chunks_is_read() -> None:
     status, _ = _call(POLL, [b'{"router":"r1","boot":"b","at":0,', b'"snapshot_version":0,"epoch":0}'])
-    assert status == 204
+    assert status == 200, "the first snapshot, however empty"
 
 
 @pytest.mark.django_db(transaction=True)
