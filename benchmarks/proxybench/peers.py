@@ -45,7 +45,7 @@ def start_ours(port: int, backends: Sequence[int], *, routing: RoutingName = "ti
     fleet_hex = FleetKey.generate_hex()
     key_id, secret, key = new_api_key()
     state = Path(tempfile.mkdtemp(prefix="router-", dir=HOME / "run"))
-    snapshot = _snapshot(FleetKey.from_hex(fleet_hex), key_id, secret, backends, routing)
+    snapshot = bench_snapshot(FleetKey.from_hex(fleet_hex), key_id, secret, backends, routing)
     (state / "snapshot.json").write_bytes(snapshot)
     env = {
         "TIDEMARK_FLEET_KEY": fleet_hex,
@@ -60,7 +60,8 @@ def start_ours(port: int, backends: Sequence[int], *, routing: RoutingName = "ti
     return Peer(f"tidemark {routing}", port, running, key)
 
 
-def _snapshot(fleet: FleetKey, key_id: KeyId, secret: str, backends: Sequence[int], routing: RoutingName) -> bytes:
+def bench_snapshot(fleet: FleetKey, key_id: KeyId, secret: str, backends: Sequence[int], routing: RoutingName) -> bytes:
+    """A signed document: one tenant with the key's secret, one pool of all backends, model `m`."""
     tenant, namespace, pool = TenantId("bench"), NamespaceId("bench/main"), PoolId("p")
     snapshot = PolicySnapshot(
         tenants={tenant: TenantGrant()},

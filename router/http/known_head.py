@@ -7,26 +7,26 @@ length, so it is not read again. Only a head that was read and found good is rem
 from __future__ import annotations
 
 _LINES = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
-"""The two usual spellings; a head with another one is simply read each time."""
-_LINE_BYTES = 18
+"""The two usual spellings; a head with another one is known again only when all of it is the same."""
 _LENGTH_DIGITS_MAX = 15
 
 
-def split_length(head: bytes) -> tuple[bytes, int | None]:
-    """(the head without the digits of its length, the length); (the head, None) when it has no plain one."""
-    at = head.find(_LINES[0])
-    if at < 0:
-        at = head.find(_LINES[1])
-        if at < 0:
-            return head, None
-    at += _LINE_BYTES
-    end = head.find(b"\r", at)
-    digits = head[at:] if end < 0 else head[at:end]
-    if len(digits) > _LENGTH_DIGITS_MAX or not digits.isdigit():
-        return head, None
-    return (head[:at] if end < 0 else head[:at] + head[end:]), int(digits)
+def around_length(head: bytes) -> tuple[bytes, bytes]:
+    """What stands before and behind the digits of a good head's one Content-Length; (b"", b"") when it has none."""
+    if head.lower().count(b"content-length") != 1:
+        return b"", b""
+    for line in _LINES:
+        at = head.find(line)
+        if at >= 0:
+            front = head[: at + len(line)]
+            digits, mark, rest = head[len(front) :].partition(b"\r")
+            return (front, mark + rest) if digits.isdigit() else (b"", b"")
+    return b"", b""
 
 
-def names_length_once(head: bytes) -> bool:
-    """Whether cutting out one length leaves no other behind: the condition for remembering a head."""
-    return head.lower().count(b"content-length") <= 1
+def length_between(head: bytes, front: bytes, back: bytes) -> int | None:
+    """The length of a head that is `front`, digits and `back`, else None. An empty `front` fits no head."""
+    if not front or not head.startswith(front) or not head.endswith(back):
+        return None
+    digits = head[len(front) : len(head) - len(back)]
+    return int(digits) if digits.isdigit() and len(digits) <= _LENGTH_DIGITS_MAX else None

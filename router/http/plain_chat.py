@@ -36,7 +36,6 @@ class _Plain(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Plain).decode
-_OPTIONAL = [(name, b'"%b"' % name.encode()) for name in _Plain.__struct_fields__[2:]]
 _ROLES = {name: ROLE + name.encode() + CONTENT for name in ("system", "user", "assistant")}
 
 
@@ -73,9 +72,16 @@ def read_plain(body: bytes) -> ApiRequest | None:
 def _keys_once(plain: _Plain, body: bytes) -> bool:
     """No key is repeated: two readers of one body could otherwise take different values from it."""
     count = body.count
-    if count(b'"model"') != 1 or count(b'"messages"') != 1:
-        return False
-    return not [key for name, key in _OPTIONAL if getattr(plain, name) is not UNSET and count(key) != 1]
+    return (
+        count(b'"model"') == 1
+        and count(b'"messages"') == 1
+        and (plain.max_tokens is UNSET or count(b'"max_tokens"') == 1)
+        and (plain.max_completion_tokens is UNSET or count(b'"max_completion_tokens"') == 1)
+        and (plain.temperature is UNSET or count(b'"temperature"') == 1)
+        and (plain.top_p is UNSET or count(b'"top_p"') == 1)
+        and (plain.seed is UNSET or count(b'"seed"') == 1)
+        and (plain.stream is UNSET or count(b'"stream"') == 1)
+    )
 
 
 def _canonical(messages: list[_Message]) -> bytes:

@@ -19,7 +19,7 @@ from router.http.answers import error_answer
 from router.http.chunked import ChunkError, ChunkReader
 from router.http.errors import BadHttp, EdgeError, HeadTooLarge, Overloaded, RequestTimeout, TooLarge
 from router.http.head import Head, parse_head
-from router.http.known_head import names_length_once, split_length
+from router.http.known_head import around_length, length_between
 from router.http.upstream import WorkerConnection
 
 WRITE_BUFFER_HIGH_BYTES = 256 * 1024
@@ -90,8 +90,8 @@ class Edge:
 class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "_advancing", "_body", "_body_bytes", "_buffer", "_chunks", "_deadline", "_edge", "_head", "_head_begun",
-        "_known_head", "_known_key", "_length", "_lingering", "_paused_at", "_reading_paused", "_serving", "_upstream",
-        "begun", "call", "keep_alive", "lost", "transport",
+        "_known_around", "_known_head", "_known_length", "_known_text", "_length", "_lingering", "_paused_at",
+        "_reading_paused", "_serving", "_upstream", "begun", "call", "keep_alive", "lost", "transport",
     )  # fmt: skip
 
     def __init__(self, edge: Edge) -> None:
@@ -100,8 +100,10 @@ class ClientConnection(asyncio.Protocol):
         self._head: Head | None = None
         self._length = 0
         """Of the body being read, 0 when it is chunked or absent."""
-        self._known_key = b""
         self._known_head: Head | None = None
+        self._known_text = b""
+        self._known_length: int | None = None
+        self._known_around = (b"", b"")
         self._head_begun = False
         self._body: list[bytes] = []
         self._body_bytes = 0
@@ -197,8 +199,9 @@ class ClientConnection(asyncio.Protocol):
         cut = data.find(b"\r\n\r\n")
         if head is None or cut < 0:
             return False
-        key, length = split_length(data[:cut])
-        if key != self._known_key or length != len(data) - cut - 4:
+        text = data[:cut]
+        length = self._known_length if text == self._known_text else length_between(text, *self._known_around)
+        if length is None or length != len(data) - cut - 4:
             return False
         limits = self._edge.limits
         if length > limits.body_bytes_max or cut > limits.header_bytes_max:
@@ -255,14 +258,17 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def _read_head(self, text: bytes) -> Head:
-        key, length = split_length(text)
-        if self._known_head is not None and key == self._known_key:
-            self._length = length or 0
-            return self._known_head
+        known, length = self._known_head, self._known_length
+        if known is not None:
+            if text != self._known_text:
+                length = length_between(text, *self._known_around)
+            if text == self._known_text or length is not None:
+                self._length = length or 0
+                return known
         head = parse_head(text, headers_max=self._edge.limits.headers_max)
         self._length = head.content_length or 0
-        if head.content_length == length and names_length_once(text):
-            self._known_key, self._known_head = key, head
+        self._known_text, self._known_head, self._known_length = text, head, head.content_length
+        self._known_around = around_length(text) if head.content_length is not None else (b"", b"")
         return head
 
     def _await_head(self, data: bytes) -> None:

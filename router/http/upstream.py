@@ -17,7 +17,7 @@ from typing import Protocol, cast
 
 from router.http.answer_head import ANSWER_HEAD_BYTES_MAX, NO_HEAD, AnswerError, AnswerHead, parse_answer_head
 from router.http.chunked import ChunkError
-from router.http.known_head import names_length_once, split_length
+from router.http.known_head import around_length, length_between
 from router.http.relay import Relay
 from router.http.worker_url import WorkerUrlError, check_address, parse_worker_url
 
@@ -61,8 +61,8 @@ class WorkerConnection(asyncio.Protocol):
     """States: idle (no `_exchange`), waiting for the body (`_exchange` alone), relaying (`_relay` and `_sink` too)."""
 
     __slots__ = (
-        "_body_timeout_s", "_buffer", "_exchange", "_known_head", "_known_key", "_paused", "_pool", "_relay", "_sink",
-        "deadline", "first_body_at", "fresh", "head", "lost", "transport",
+        "_body_timeout_s", "_buffer", "_exchange", "_known_around", "_known_head", "_known_text", "_paused", "_pool",
+        "_relay", "_sink", "deadline", "first_body_at", "fresh", "head", "lost", "transport",
     )  # fmt: skip
 
     def __init__(self, pool: WorkerPool) -> None:
@@ -70,7 +70,8 @@ class WorkerConnection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._buffer = b""
         self._body_timeout_s = 0.0
-        self._known_key = b""
+        self._known_text = b""
+        self._known_around = (b"", b"")
         self._known_head = NO_HEAD
         self._relay: Relay | None = None
         self._sink: Sink | None = None
@@ -207,14 +208,15 @@ class WorkerConnection(asyncio.Protocol):
                 return head, data
 
     def _read_head(self, text: bytes) -> AnswerHead:
-        key, length = split_length(text)
-        if key != self._known_key:
-            head = parse_answer_head(text)
-            if head.content_length == length and names_length_once(text):
-                self._known_key, self._known_head = key, head
-            return head
-        head = self._known_head
-        return head if head.content_length == length else head.with_length(length)
+        if text == self._known_text:
+            return self._known_head
+        length = length_between(text, *self._known_around)
+        if length is not None:
+            return self._known_head.with_length(length)
+        head = parse_answer_head(text)
+        self._known_text, self._known_head = text, head
+        self._known_around = around_length(text) if head.content_length is not None else (b"", b"")
+        return head
 
     def _begin(self, exchange: Exchange) -> None:
         self.deadline = 0.0
@@ -310,9 +312,13 @@ class WorkerPool:
             raise UpstreamFailed("upstream_timeout", "the worker did not accept a connection in time") from None
         except (OSError, WorkerUrlError) as error:
             raise UpstreamFailed("upstream_error", f"no connection to the worker: {type(error).__name__}") from None
+        self.add(connection)
+        return connection
+
+    def add(self, connection: WorkerConnection) -> None:
+        """A connection that was opened; it counts until it is lost."""
         if not connection.lost:
             self._open.add(connection)
-        return connection
 
     async def _resolve(self) -> str:
         """One address of the name, kept as long as the worker keeps its URL: a rebound name leads nowhere new.
