@@ -1,6 +1,6 @@
 """The endpoints that run a model: for each its path, its fields, how its prompt is read and how its streams speak.
 
-Every one of them takes `cache_salt` in the body (checked on vLLM 0.32, test `tests/surface/test_real_worker.py`): an
+Every one of them takes `cache_salt` in the body (checked on vLLM 0.32, test `tests/vllm/test_every_endpoint.py`): an
 endpoint whose worker ignores it could not be served isolated and does not belong here (S2).
 """
 

@@ -92,8 +92,8 @@ def test_it_takes_identities_out_of_content(path: str) -> None:
 DOCUMENTED: dict[str, dict[str, Any]] = {
     "/v1/messages": {
         "system": "s", "metadata": {"user_id": "u"}, "stop_sequences": ["x"], "temperature": 0.5,
-        "top_p": 0.9, "top_k": 5, "thinking": {"type": "enabled", "budget_tokens": 1024}, "tool_choice": {"type": "auto"},
-        "service_tier": "auto",
+        "top_p": 0.9, "top_k": 5, "thinking": {"type": "enabled", "budget_tokens": 1024},
+        "tool_choice": {"type": "auto"}, "service_tier": "auto",
         "tools": [{"name": "t", "input_schema": {"type": "object"}}], "output_config": {"effort": "low"},
         "chat_template_kwargs": {"enable_thinking": False}, "stream": False,
     },
