@@ -3,8 +3,8 @@
     python -m benchmarks.decision [--json] [--rounds N]
 
 Prompts are conversations that share heads, as real ones do: nine in ten continue an earlier prompt. Every worker has a
-known cache of 500,000 tokens. `decision` is fingerprint + choose; the rest happens off the way to the first byte. Memory
-is measured with tracemalloc over distinct 4 KB prompts, the tail of `index.insert` over a flood of unique prompts. Pure
+known cache of 500,000 tokens. `decision` is fingerprint + choose; reserving and releasing come on top. Memory is
+measured with tracemalloc over distinct 4 KB prompts, the tail of `index.insert` over a flood of unique prompts. Pure
 Python, one thread, thread CPU time: other processes disturb caches, not counts.
 """
 

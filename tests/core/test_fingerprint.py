@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.contract.ids import NamespaceId, PoolId, TemplateRef
@@ -70,3 +71,27 @@ def test_chains_agree_exactly_on_the_common_whole_blocks(head: bytes, left: byte
     while same < min(len(one), len(two)) and one[same] == two[same]:
         same += 1
     assert common_blocks(hashes(scene, one), hashes(scene, two)) == min(same // 512, len(one) // 512, len(two) // 512)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 3), st.integers(0, 3), st.integers(0, 40_000), st.integers(1, 40_000))
+def test_remembered_chunks_change_no_hash(one: int, two: int, parted_at: int, length: int) -> None:
+    """Prompts that share a head of any length, hashed after each other and by a router that never saw one before."""
+    texts = [prompt(seed, 40_000)[:parted_at] + prompt(10 + other, length) for seed, other in ((one, two), (one, one))]
+    warm = Scene()
+    for tenant in ("alice", "charlie"):
+        for text in (*texts, *texts):
+            assert warm.request(text, tenant).fingerprint == Scene().request(text, tenant).fingerprint
+
+
+def test_remembered_chunks_are_bounded_and_the_least_used_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.core.fingerprint.CHUNKS_MAX", 4)
+    scene = Scene()
+    chunks = scene.table._fingerprinter._chunks
+    for seed in range(6):
+        scene.request(prompt(0, 16_384))
+        scene.request(prompt(seed, 16_384))
+        assert len(chunks) <= 4
+    kept = set(chunks)
+    scene.request(prompt(0, 16_384))
+    assert set(chunks) == kept
