@@ -46,7 +46,9 @@ _decode_any = msgspec.json.decode
 
 def stable_json(value: Any) -> bytes:
     """One spelling for equal JSON. Any: decoded JSON, of bounded depth."""
-    return _sorted(_without_nulls(value))
+    data = _sorted(value)
+    # The walk in Python costs three times the encoding, and few values hold a null.
+    return _sorted(_without_nulls(value)) if b"null" in data else data
 
 
 def stable_arguments(text: str) -> bytes:

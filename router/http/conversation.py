@@ -111,7 +111,8 @@ def _canonical(forward: Raw | bytes, messages: list[Message], param: str) -> Con
         elif role == "user":
             raise BadRequest("A user message needs content.", param=param)
         out.append(system_text(text) if role == "system" else text)
-        _check_extras(message, param)
+        if not (message.function_call is message.audio is message.tools is message.annotations is UNSET):
+            _check_extras(message, param)
         if message.tool_calls is not UNSET:
             out.append(_calls(message.tool_calls, param))
     if dirty:

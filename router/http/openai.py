@@ -194,7 +194,7 @@ def _user(values: dict[str, Any]) -> str | None:
 
 def _max_tokens(endpoint: Endpoint, values: dict[str, Any]) -> int | None:
     for name in endpoint.max_tokens:
-        if values.get(name) is not None:
-            found: int = values[name]
+        found: int | None = values.get(name)
+        if found is not None:
             return found
     return None
