@@ -398,6 +398,19 @@ def test_nothing_of_a_revoked_worker_is_hit_until_it_restarts_or_clears() -> Non
         assert story.has(3) == 1 and story.stream.exact
 
 
+def test_a_restart_after_a_revocation_is_seen_even_if_no_batch_was_followed_before() -> None:
+    story = Story(connect=False)
+    story.stream.connect()
+    story.says(stored([1]))
+    story.says(stored([2]))
+    story.stream.revoke()
+    story.worker.restart()
+    story.stream.connect()
+    story.answer()
+    story.says(stored([3]))
+    assert story.stream.exact and story.has(3) == 1 and story.has(1) == 0
+
+
 def test_salts_are_shown_only_when_asked_for_and_only_of_first_blocks() -> None:
     story = Story()
     seen: list[str] = []

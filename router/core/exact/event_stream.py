@@ -382,8 +382,10 @@ class EventStream:
             return
         if not begun:
             self._begin()
-        if self._revoked and self._revoked_at is None:
-            self._revoked_at = self._next
+        if self._revoked and self._next is not None:
+            # A worker that has published fewer batches than it had at the revocation is another process.
+            self._revoked = self._revoked_at is None or self._next >= self._revoked_at
+            self._revoked_at = self._next if self._revoked_at is None else self._revoked_at
         self._close_ask()
         self._asks_in_vain = self._asks_in_vain + 1 if self._inbox and not self._replay_progress else 0
 
