@@ -501,6 +501,8 @@ class RouterService:
                 self._recorder.record(call)
         except Exception as error:
             _log_mistake(error, call.request_id)
+        # A relay may hold the call: without the circle both go at once, not with the next garbage collection.
+        call.relay = None
         call.client.done()
 
 

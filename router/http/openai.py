@@ -111,10 +111,10 @@ def upstream_body(request: ApiRequest, *, salt: str, unknown_fields: UnknownFiel
 
 
 def _plain_body(request: ApiRequest, salt: str) -> bytes:
+    front, inside = b'{"cache_salt":"%b",' % salt.encode(), memoryview(request.plain)
     if not request.stream:
-        return b'{"cache_salt":"%b",%b' % (salt.encode(), request.plain[1:])
-    inside = request.plain.rstrip()[1:-1]
-    return b'{"cache_salt":"%b",%b,"stream_options":%b}' % (salt.encode(), inside, _stream_options(request))
+        return b"".join((front, inside[1:]))
+    return b"".join((front, inside[1:-1], b',"stream_options":', _stream_options(request), b"}"))
 
 
 def _stream_options(request: ApiRequest) -> bytes:
