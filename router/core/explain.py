@@ -33,7 +33,13 @@ def _chosen(decision: Decision) -> str:
     if own is None:
         return f"{name}: chosen by {decision.reason.replace('_', ' ')}"
     if own.matched_tokens:
-        return f"{name}: holds {own.matched_tokens:,} tokens, saves {own.saved_ms:,.0f} ms of prefill for {_queue(own)}"
+        loads = f", of which it loads {decision.loaded_tokens:,} in {own.transfer_ms:,.0f} ms" * (own.transfer_ms > 0)
+        return (
+            f"{name}: holds {own.matched_tokens:,} tokens{loads}, saves {own.saved_ms:,.0f} ms of prefill"
+            f" for {_queue(own)}"
+        )
+    if own.replica_ms > 0:
+        return f"{name}: takes another copy of a hot prefix, {_queue(own)}"
     if decision.reason == "home":
         return f"{name}: home of a prefix no worker holds, {_queue(own)}"
     return f"{name}: holds nothing of the prompt, {_queue(own)}, {own.outstanding} requests under way"

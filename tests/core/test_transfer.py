@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.contract.snapshot import PoolPolicy
+from router.core.explain import sentence
 from router.core.model import ExactMatch, ExactPrompt
 from router.core.transfer import GIB, HOST_GIB_PER_S, Hit, Link, exact_hit, transfer_ms, worth_pulling
 from tests.core.scene import MODEL, Scene, snapshot, worker_id
@@ -122,6 +123,7 @@ def test_the_busy_holder_loses_to_an_idle_worker_that_can_pull() -> None:
     assert own.transfer_ms == pytest.approx(102.0)
     assert own.net_ms == pytest.approx(own.saved_ms - own.pressure_ms - own.transfer_ms)
     assert decision.predicted_ttft_ms == pytest.approx(102.1, abs=0.1)
+    assert "w1: holds 16,384 tokens, of which it loads 16,384 in 102 ms, saves" in sentence(decision)
 
 
 def test_a_pool_without_a_connector_recomputes() -> None:
