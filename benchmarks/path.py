@@ -13,7 +13,7 @@ import gc
 import random
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -37,11 +37,11 @@ ROUNDS = 7
 CASES = {"1k": (0, 900), "64k": (64_000, 200)}
 """Shared and unique characters of the prompt."""
 SERVICE_LIMITS = ServiceLimits(
-    worker_inflight_max=64, connect_timeout_s=1.0, stream_head_timeout_s=60.0, first_byte_timeout_s=60.0,
+    worker_inflight_max=1024, connect_timeout_s=1.0, stream_head_timeout_s=60.0, first_byte_timeout_s=60.0,
     answer_timeout_s=60.0, retry_budget_share=0.2,
 )  # fmt: skip
 EDGE_LIMITS = EdgeLimits(
-    body_bytes_max=1 << 20, header_bytes_max=1 << 14, headers_max=100, connections_max=8, head_timeout_s=60.0,
+    body_bytes_max=1 << 20, header_bytes_max=1 << 14, headers_max=100, connections_max=1024, head_timeout_s=60.0,
     body_timeout_s=60.0, keepalive_s=60.0, stalled_s=60.0,
 )  # fmt: skip
 _TOOL_ID = 3
@@ -75,9 +75,9 @@ class NotingTransport:
 
 
 class Bench:
-    """A router without its ports: one client's connection, and an idle connection to each worker."""
+    """A router without its ports: clients with one request under way each, and idle connections to the workers."""
 
-    def __init__(self) -> None:
+    def __init__(self, inflight: int) -> None:
         fleet_hex = FleetKey.generate_hex()
         fleet = FleetKey.from_hex(fleet_hex)
         key_id, secret, key = new_api_key()
@@ -89,7 +89,7 @@ class Bench:
         table = RoutingTable(fleet_key=fleet, booted_at=now, rng=rng)
         document, snapshot = open_document(bench_snapshot(fleet, key_id, secret, range(1, 5), "tidemark"), fleet)
         table.apply_snapshot(document, snapshot, now=now)
-        upstreams = Upstreams(loop=asyncio.get_running_loop(), idle_max=64, idle_timeout_s=60.0)
+        upstreams = Upstreams(loop=asyncio.get_running_loop(), idle_max=1024, idle_timeout_s=60.0)
         telemetry = TelemetryShipper(
             router_id="bench", boot="0", valkey=None, clock=time.time, policy_version=lambda: 1, state=_no_state
         )
@@ -97,24 +97,33 @@ class Bench:
             table=table, upstreams=upstreams, recorder=RecentDecisions(telemetry), limits=SERVICE_LIMITS,
             worker_api_key="", clock=time.time, rng=rng,
         )  # fmt: skip
-        self._client = ClientConnection(Edge(handler=service, limits=EDGE_LIMITS, rng=rng))
-        self._attach(self._client)
+        edge = Edge(handler=service, limits=EDGE_LIMITS, rng=rng)
+        self._free = deque(ClientConnection(edge) for _ in range(inflight))
+        self._asked: deque[tuple[ClientConnection, WorkerConnection]] = deque()
+        for client in self._free:
+            self._attach(client)
         for worker in snapshot.workers.values():
             pool = upstreams.pool(worker.url)
-            connection = WorkerConnection(pool)
-            self._attach(connection)
-            pool.add(connection)
-            pool.give_back(connection)
+            for _ in range(inflight):
+                connection = WorkerConnection(pool)
+                self._attach(connection)
+                pool.add(connection)
+                pool.give_back(connection)
 
     def requests(self, count: int, *, shared: int, unique: int) -> list[bytes]:
         return [self._request(shared, unique) for _ in range(count)]
 
     def serve(self, request: bytes) -> None:
-        self._client.data_received(request)
-        worker = self._written.pop()
-        worker.data_received(ANSWER)
-        if self._written.pop() is not self._client:
-            raise RuntimeError("the client got no answer")
+        """Send one request; when every client waits, the longest waiting one is answered first."""
+        if not self._free:
+            waiting, worker = self._asked.popleft()
+            worker.data_received(ANSWER)
+            if self._written.pop() is not waiting:
+                raise RuntimeError("the client got no answer")
+            self._free.append(waiting)
+        client = self._free.popleft()
+        client.data_received(request)
+        self._asked.append((client, self._written.pop()))
 
     def _attach(self, connection: Any) -> None:
         connection.connection_made(NotingTransport(connection, self._written))
@@ -135,21 +144,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.path", description=__doc__)
     parser.add_argument("--case", choices=CASES, default="1k")
     parser.add_argument("--functions", type=int, default=0, metavar="N", help="also the N costliest functions")
+    parser.add_argument("--inflight", type=int, default=32, help="requests under way at a time")
     options = parser.parse_args()
-    asyncio.run(_measure(options.case, options.functions))
+    asyncio.run(_measure(options.case, options.inflight, options.functions))
     return 0
 
 
-async def _measure(case: str, functions: int) -> None:
+async def _measure(case: str, inflight: int, functions: int) -> None:
     shared, unique = CASES[case]
-    bench = Bench()
+    bench = Bench(inflight)
     for request in bench.requests(WARM_UP, shared=shared, unique=unique):
         bench.serve(request)
     counts = _count_instructions(bench, bench.requests(COUNTED, shared=shared, unique=unique))
     files: Counter[str] = Counter()
     for code, count in counts.items():
         files[_place(code)] += count
-    print(f"{case}: {sum(files.values()) / COUNTED:.0f} instructions a request")
+    print(f"{case}, {inflight} under way: {sum(files.values()) / COUNTED:.0f} instructions a request")
     for place, count in files.most_common():
         print(f"{count / COUNTED:8.0f}  {place}")
     for code, count in counts.most_common(functions):
