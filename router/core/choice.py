@@ -157,6 +157,9 @@ def _pick_by_gain(view: View, session_worker: WorkerId | None) -> Decision:
     if preferred is None:
         return _decision(view, _least_loaded(view, near), "least_outstanding", None)
     spill = _spill(view, preferred)
+    if reason == "home" and spill == "load" and not view.homes_agreed:
+        # Nothing was cached at home and nobody looks for it there: no affinity was given up.
+        return _decision(view, _best_of(view, near), "least_outstanding", None)
     reason = "spill_watermark" if spill == "watermark" else "spill_load" if spill == "load" else reason
     return _decision(view, _best_of(view, near), reason, preferred, spill=spill)
 
