@@ -7,7 +7,6 @@ as keyed hashes only, for RECENT_MAX requests.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -53,8 +52,12 @@ class RecentDecisions:
             return
         if len(self._pasts) >= RECENT_MAX:
             del self._pasts[next(iter(self._pasts))]
-        if decision.request.session:
-            decision = dataclasses.replace(decision, request=dataclasses.replace(decision.request, session=None))
+        request = decision.request
+        if request.session:
+            # Nobody else looks at a finished call's decision.
+            decision.request = RoutingRequest(
+                request.request_id, request.grant, request.fingerprint, form=request.form, exact=request.exact
+            )
         self._pasts[call.request_id] = _Past(decision, call.outcome.error or "ok", call.outcome.status)
 
     def record_refusal(self, kind: str) -> None:

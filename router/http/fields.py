@@ -42,6 +42,8 @@ Count = Annotated[int, Meta(ge=0, le=100_000_000)] | None
 Int = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None
 Flag = bool | None
 _Text = str | None
+_User = Annotated[str, Meta(max_length=1024)] | None
+"""Answers of responses repeat it behind their usage, which is looked for in the answer's last 4 KB."""
 _N = Annotated[int, Meta(ge=1, le=N_MAX)] | None
 _Ids = Annotated[list[int], Meta(max_length=LIST_MAX)] | None
 _Words = Annotated[list[str], Meta(max_length=LIST_MAX)] | None
@@ -99,7 +101,7 @@ _RESPONSES: dict[str, Any] = _MODEL | {
     "conversation": _Anything, "prompt": _Anything, "reasoning": _Map, "include_reasoning": Flag,
     "service_tier": _Text, "store": Flag, "stream": Flag, "stream_options": _Map, "temperature": Number,
     "text": _Map, "tool_choice": str | dict[str, Any] | None, "tools": _Tools, "top_logprobs": Int,
-    "top_p": Number, "top_k": Int, "min_p": Number, "truncation": _Text, "user": _Text,
+    "top_p": Number, "top_k": Int, "min_p": Number, "truncation": _Text, "user": _User,
     "safety_identifier": _Text, "prompt_cache_key": _Text, "prompt_cache_retention": _Text,
     "skip_special_tokens": Flag, "include_stop_str_in_output": Flag, "presence_penalty": Number,
     "frequency_penalty": Number, "repetition_penalty": Number, "seed": Int, "stop": _Stop, "stop_token_ids": _Ids,

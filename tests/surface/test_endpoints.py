@@ -142,6 +142,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("/v1/responses", {"input": 5}, "input"),
     ("/v1/responses", {"input": []}, "input"),
+    ("/v1/responses", {"user": "x" * 1025}, "user"),
     ("/v1/responses", {"background": True}, "background"),
     ("/v1/responses", {"previous_response_id": "resp_of_another_tenant"}, "previous_response_id"),
     ("/v1/responses", {"conversation": "conv_1"}, "conversation"),
