@@ -69,7 +69,7 @@ class OperatorOrRouter(BasePermission):
         return isinstance(request.user, RouterPrincipal | User)
 
 
-class OperatorSessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+class OperatorSessionScheme(OpenApiAuthenticationExtension):
     target_class = OperatorSession
     name = "operatorSession"
 
@@ -78,7 +78,7 @@ class OperatorSessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-
         return {"type": "apiKey", "in": "cookie", "name": settings.SESSION_COOKIE_NAME, "description": description}
 
 
-class RouterTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+class RouterTokenScheme(OpenApiAuthenticationExtension):
     target_class = RouterToken
     name = "routerToken"
 
