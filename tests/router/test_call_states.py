@@ -77,13 +77,13 @@ async def test_a_recorder_that_fails_spoils_no_answer(router: RunningRouter, mon
 
 
 async def test_a_stale_connection_is_replaced_without_a_retry(router: RunningRouter, worker: ScriptedWorker) -> None:
-    served: set[int] = set()
+    served: set[asyncio.StreamWriter] = set()
 
     async def once(asked: Asked, writer: asyncio.StreamWriter) -> None:
-        if id(writer) in served:
+        if writer in served:
             writer.transport.abort()
             return
-        served.add(id(writer))
+        served.add(writer)
         await answer_json()(asked, writer)
 
     worker.script = once
