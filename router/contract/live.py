@@ -29,7 +29,10 @@ class KvLive(msgspec.Struct, frozen=True, omit_defaults=True):
     resident_blocks: int | None = None
     capacity_blocks: int | None = None
     evictions_per_s: float | None = None
-    """Mean of removed blocks over the last 10 s: cache pressure that kv_use cannot show."""
+    """Mean of removed blocks over the last 10 s. Normal for a full prefix cache: what goes may never be wanted again."""
+    restores_per_s: float | None = None
+    """Mean over the last 10 s of blocks stored again within telemetry.RESTORE_WINDOW_S of their removal: evictions that
+    cost a recompute, the pressure that kv_use cannot show."""
     cache_epoch_at: float | None = None
     """Unix seconds since which this cache's content is fully known to have begun empty; None = unknown."""
     state: str = "live"

@@ -51,7 +51,10 @@ RETRY_AFTER_SHED_S_MAX = 30
 
 def choose(view: View, session_worker: WorkerId | None, *, explain: bool) -> Decision:
     """The decision for one request. Raises NoWorker when the pool has none to offer, Shed when all are too busy."""
-    decision = _PICKS[view.pool.policy.routing](view, session_worker)
+    routing = view.pool.policy.routing
+    if routing in _BLIND_TO_PREFIXES:
+        view.full = frozenset()
+    decision = _PICKS[routing](view, session_worker)
     worker = view.pool.by_id[decision.worker]
     hit = view.hit(worker)
     decision.matched_blocks = hit.blocks
@@ -312,6 +315,9 @@ _PICKS: dict[str, Callable[[View, WorkerId | None], Decision]] = {
     "least_outstanding": _pick_least_outstanding,
     "ring": _pick_by_ring,
 }
+
+_BLIND_TO_PREFIXES = frozenset({"round_robin", "least_outstanding"})
+"""Watermarks speak of new prefixes: through them these rules would come to prefer the workers that hold a prefix."""
 
 _SPILL_OF_EXCLUSION = {
     "drain": "drain",

@@ -62,7 +62,9 @@ class ExactPrompt:
     block_hashes: Sequence[int]
     """Chained hashes of its whole blocks of `PoolPolicy.block_size` tokens; they bind tenant and model by the salt."""
     matches: Mapping[WorkerId, ExactMatch]
-    """What each worker holds, from its KV events. A worker without an entry holds nothing."""
+    """What each worker holds, from its KV events. A worker without an entry holds nothing, unless it is unknown."""
+    unknown: frozenset[WorkerId] = frozenset()
+    """Workers that cannot tell: what they are believed to hold of the request's fingerprint stands in."""
 
 
 @dataclass(frozen=True, slots=True)

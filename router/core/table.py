@@ -302,7 +302,8 @@ class RoutingTable:
 
     def _view(self, request: RoutingRequest, pool: Pool, now: float) -> View:
         matched: dict[WorkerId, int] = {}
-        if request.exact is None and request.fingerprint is not None:
+        exact = request.exact
+        if request.fingerprint is not None and (exact is None or exact.unknown):
             matched = dict(self._index.matches(request.grant.tenant, request.fingerprint.hashes))
         return view_of(request, pool, matched, now=now, alone=self._other_routers == 0)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from router.contract.ids import WorkerId
 from router.core.fleet import Pool, RoutableWorker
 from router.core.hot import HotHead
-from router.core.model import ExactMatch, RoutingRequest
+from router.core.model import ExactMatch, ExactPrompt, Fingerprint, RoutingRequest
 from router.core.transfer import Hit, exact_hit
 
 FAIR_SHARE = 1.25
@@ -99,7 +99,8 @@ class View:
 
 
 def view_of(request: RoutingRequest, pool: Pool, matched: Mapping[WorkerId, int], *, now: float, alone: bool) -> View:
-    """`matched`: blocks of the fingerprint by worker, as the approximate index says; unused for an exact prompt.
+    """`matched`: blocks of the fingerprint by worker, as the approximate index says; of an exact prompt it is used for
+    the workers that cannot tell.
 
     `alone`: whether no other router serves the pool.
     """
@@ -108,7 +109,8 @@ def view_of(request: RoutingRequest, pool: Pool, matched: Mapping[WorkerId, int]
     hashes: Sequence[int] = ()
     tokens, tokens_a_block, first = UNKNOWN_PROMPT_TOKENS, 0.0, first_blocks(request, pool)
     if exact is not None:
-        held, hashes, tokens = exact.matches, exact.block_hashes, max(exact.prompt_tokens, 1)
+        held = _with_beliefs(exact, fingerprint, matched, pool) if exact.unknown and matched else exact.matches
+        hashes, tokens = exact.block_hashes, max(exact.prompt_tokens, 1)
         tokens_a_block = float(pool.policy.block_size)
     elif fingerprint is not None:
         hashes = fingerprint.hashes
@@ -140,6 +142,20 @@ def view_of(request: RoutingRequest, pool: Pool, matched: Mapping[WorkerId, int]
         hot=hot,
         homes=frozenset() if hot is None else pool.homes(hot.key, hot.homes),
     )
+
+
+def _with_beliefs(
+    exact: ExactPrompt, fingerprint: Fingerprint | None, matched: Mapping[WorkerId, int], pool: Pool
+) -> Mapping[WorkerId, ExactMatch]:
+    """What workers tell of themselves, and of those that cannot what the approximate index believes, in tokens."""
+    assert fingerprint is not None
+    tokens_a_block = fingerprint.block_bytes / pool.text.bytes_per_token
+    beliefs = {
+        worker: ExactMatch(int(blocks * tokens_a_block))
+        for worker, blocks in matched.items()
+        if worker in exact.unknown
+    }
+    return {**exact.matches, **beliefs}
 
 
 def first_blocks(request: RoutingRequest, pool: Pool) -> int:

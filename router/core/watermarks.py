@@ -18,19 +18,20 @@ from router.contract.live import LIVE_STALE_AFTER_S, KvLive, WorkerLive
 from router.contract.snapshot import Watermark
 
 CHURN_WINDOW_S = 60.0
-"""A cache that is turned over within this time is under full pressure."""
+"""A cache that is turned over within this time is under full pressure: for the score when its blocks are evicted, for
+the watermarks when they are stored again after an eviction."""
 
 
 def watermark_use(worker: WorkerLive | None, kv: KvLive | None, *, now: float) -> float | None:
     """KV use in 0…1 as the watermarks see it, None when no fresh figure is known.
 
-    The greater of the blocks held by running requests (`kv_use`) and the churn pressure. Occupancy alone does not
-    count: an idle worker's cache is full of reusable blocks, which is what it is for.
+    The greater of the blocks held by running requests (`kv_use`) and the thrash pressure. Occupancy alone does not
+    count, nor do evictions: a prefix cache at work is full and drops what nobody asks for again.
     """
     figures: list[float] = []
     if worker is not None and _fresh(worker.at, now) and worker.kv_use is not None and math.isfinite(worker.kv_use):
         figures.append(worker.kv_use)
-    pressure = churn_pressure(kv, now=now)
+    pressure = thrash_pressure(kv, now=now)
     if pressure is not None:
         figures.append(pressure)
     return min(max(max(figures), 0.0), 1.0) if figures else None
@@ -38,12 +39,21 @@ def watermark_use(worker: WorkerLive | None, kv: KvLive | None, *, now: float) -
 
 def churn_pressure(kv: KvLive | None, *, now: float) -> float | None:
     """occupancy × min(1, share of the cache evicted in CHURN_WINDOW_S): 0…1, None when unknown or stale."""
-    if kv is None or not _fresh(kv.at, now) or not kv.capacity_blocks:
+    return None if kv is None else _pressure(kv, kv.evictions_per_s, now)
+
+
+def thrash_pressure(kv: KvLive | None, *, now: float) -> float | None:
+    """The same of blocks that came back after their eviction: the cache is too small for what it is asked."""
+    return None if kv is None else _pressure(kv, kv.restores_per_s, now)
+
+
+def _pressure(kv: KvLive, blocks_per_s: float | None, now: float) -> float | None:
+    if not _fresh(kv.at, now) or not kv.capacity_blocks or kv.resident_blocks is None:
         return None
-    if kv.resident_blocks is None or kv.evictions_per_s is None or not math.isfinite(kv.evictions_per_s):
+    if blocks_per_s is None or not math.isfinite(blocks_per_s):
         return None
     occupancy = min(kv.resident_blocks / kv.capacity_blocks, 1.0)
-    turnover = min(kv.evictions_per_s * CHURN_WINDOW_S / kv.capacity_blocks, 1.0)
+    turnover = min(blocks_per_s * CHURN_WINDOW_S / kv.capacity_blocks, 1.0)
     return max(occupancy * turnover, 0.0)
 
 

@@ -242,6 +242,16 @@ def test_round_robin_goes_round() -> None:
     assert len(set(used[:4])) == 4
 
 
+@pytest.mark.parametrize("routing", ["round_robin", "least_outstanding"])
+def test_full_workers_do_not_make_load_rules_follow_the_cache(routing: str) -> None:
+    scene = with_routing(routing)
+    text = prompt(1, 5000)
+    scene.serve(text)
+    scene.live(dict.fromkeys(range(1, 4), 0.95))
+    used = Counter(scene.start(text).decision.worker for _ in range(40))
+    assert used == dict.fromkeys(W[:4], 10)
+
+
 def test_least_outstanding_ignores_the_cache() -> None:
     scene = with_routing("least_outstanding")
     text = prompt(1, 5000)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from router.contract.live import KvLive, WorkerLive
 from router.contract.snapshot import PoolPolicy, Watermark
-from router.core.watermarks import Watermarks, churn_pressure, watermark_use
+from router.core.watermarks import Watermarks, churn_pressure, thrash_pressure, watermark_use
 from tests.core.scene import MODEL, POOL, Scene, prompt, snapshot, worker_id
 
 MARK = Watermark(low=0.65, high=0.85)
@@ -71,15 +71,24 @@ def test_a_namespaces_own_watermark_is_judged_by_itself() -> None:
     assert marks.full(MARK) is False
 
 
-def test_occupancy_counts_only_while_the_cache_turns_over() -> None:
-    idle = KvLive(at=10, resident_blocks=1000, capacity_blocks=1000, evictions_per_s=0.0)
-    mild = KvLive(at=10, resident_blocks=1000, capacity_blocks=1000, evictions_per_s=1.0)
-    thrashing = KvLive(at=10, resident_blocks=950, capacity_blocks=1000, evictions_per_s=100.0)
-    assert churn_pressure(idle, now=10) == 0.0
-    assert churn_pressure(mild, now=10) == pytest.approx(0.06)
-    assert churn_pressure(thrashing, now=10) == pytest.approx(0.95)
-    assert watermark_use(WorkerLive(at=10, kv_use=0.3), thrashing, now=10) == pytest.approx(0.95)
-    assert watermark_use(WorkerLive(at=10, kv_use=0.3), idle, now=10) == pytest.approx(0.3)
+def _kv(*, resident: int, evicted: float, restored: float | None) -> KvLive:
+    return KvLive(
+        at=10, resident_blocks=resident, capacity_blocks=1000, evictions_per_s=evicted, restores_per_s=restored
+    )
+
+
+def test_a_full_cache_counts_only_while_what_it_evicts_comes_back() -> None:
+    idle, at_work = _kv(resident=1000, evicted=0, restored=0), _kv(resident=1000, evicted=100, restored=1)
+    thrashing = _kv(resident=950, evicted=100, restored=100)
+    assert [thrash_pressure(kv, now=10) for kv in (idle, at_work, thrashing)] == pytest.approx([0.0, 0.06, 0.95])
+    live = WorkerLive(at=10, kv_use=0.3)
+    assert [watermark_use(live, kv, now=10) for kv in (idle, at_work, thrashing)] == pytest.approx([0.3, 0.3, 0.95])
+    assert watermark_use(live, _kv(resident=1000, evicted=100, restored=None), now=10) == pytest.approx(0.3)
+
+
+def test_churn_counts_every_eviction() -> None:
+    assert churn_pressure(_kv(resident=1000, evicted=1, restored=0), now=10) == pytest.approx(0.06)
+    assert churn_pressure(_kv(resident=950, evicted=100, restored=0), now=10) == pytest.approx(0.95)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +98,7 @@ def test_occupancy_counts_only_while_the_cache_turns_over() -> None:
         (WorkerLive(at=1, kv_use=0.9), None),
         (WorkerLive(at=10, kv_use=None), KvLive(at=10, resident_blocks=5)),
         (WorkerLive(at=10, kv_use=float("nan")), None),
-        (None, KvLive(at=1, resident_blocks=10, capacity_blocks=10, evictions_per_s=100)),
+        (None, KvLive(at=1, resident_blocks=10, capacity_blocks=10, restores_per_s=100)),
     ],
 )
 def test_stale_missing_and_odd_figures_are_unknown(live: WorkerLive | None, kv: KvLive | None) -> None:

@@ -10,7 +10,7 @@ from router.contract.live import KvLive
 from router.contract.telemetry import KvRow
 
 EVICTION_WINDOW_S = 10
-"""KvLive.evictions_per_s is the mean over this many one-second reports."""
+"""KvLive.evictions_per_s and restores_per_s are means over this many one-second reports."""
 SILENT_AFTER_S = 10.0
 """Without an event for this long while the worker computes prompts, the publisher is taken to be silent (C15).
 Longer than polls and reloads lag together."""
@@ -32,6 +32,7 @@ class Reporter:
         self.worker_id = worker_id
         self.activity = Activity()
         self._removed: deque[int] = deque(maxlen=EVICTION_WINDOW_S)
+        self._restored: deque[int] = deque(maxlen=EVICTION_WINDOW_S)
         self._heard_at = 0.0
         self._computed_base: float | None = None
 
@@ -53,6 +54,8 @@ class Reporter:
         state = self._state(tracker, at, connected)
         resident = tracker.resident_blocks if state == "live" else None
         self._removed.append(counts.removed)
+        self._restored.append(counts.restored)
+        counted = state in ("live", "degraded")
         row = KvRow(
             worker=self.worker_id,
             stored_blocks=counts.stored,
@@ -68,7 +71,8 @@ class Reporter:
             at=at,
             resident_blocks=resident,
             capacity_blocks=self.activity.capacity_blocks,
-            evictions_per_s=sum(self._removed) / len(self._removed) if state in ("live", "degraded") else None,
+            evictions_per_s=sum(self._removed) / len(self._removed) if counted else None,
+            restores_per_s=sum(self._restored) / len(self._restored) if counted else None,
             cache_epoch_at=tracker.epoch_at if state == "live" else None,
             state=state,
         )
