@@ -43,6 +43,11 @@ class Settings(BaseSettings):
     router_state_dir: Path = Path(".run/router")
     """Holds the disk copy of the snapshot: what makes a start without control plane possible."""
 
+    router_tokenizer_dir: Path | None = None
+    """Holds one folder for each tokenizer that a pool names: exact mode. None = every pool is approximate."""
+    router_exact_index_bytes_max: int = Field(default=512 * MIB, ge=MIB)
+    """What workers' KV events tell, 128 bytes for each distinct block: 4M blocks."""
+
     router_body_bytes_max: int = Field(default=32 * MIB, ge=1024)
     """A 1M-token prompt is about 4 MiB of text; images come inline."""
     router_header_bytes_max: int = Field(default=32 * 1024, ge=1024)

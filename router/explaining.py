@@ -16,7 +16,7 @@ import msgspec
 from router.contract.ids import NamespaceId
 from router.contract.telemetry import DecisionSample
 from router.core.explain import sentence
-from router.core.model import Decision, Grant, RoutingError, RoutingRequest
+from router.core.model import Decision, ExactPrompt, Grant, RoutingError, RoutingRequest
 from router.core.table import RoutingTable
 from router.http import openai
 from router.http.endpoints import ENDPOINTS
@@ -74,11 +74,13 @@ class Explainer:
         table: RoutingTable,
         recent: RecentDecisions,
         samples: Callable[[], Mapping[str, DecisionSample]],
+        exact_prompt: Callable[[Grant, openai.ApiRequest], ExactPrompt | None],
         clock: Callable[[], float],
     ) -> None:
         self._table = table
         self._recent = recent
         self._samples = samples
+        self._exact_prompt = exact_prompt
         self._clock = clock
 
     def past(self, request_id: str) -> Page | None:
@@ -113,6 +115,7 @@ class Explainer:
                 session=session or api.user,
                 max_tokens=api.max_tokens,
                 form=api.form,
+                exact=self._exact_prompt(grant, api),
             )
             decision = self._table.choose(request, now=self._clock(), explain=True)
         except RoutingError as error:

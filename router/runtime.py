@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from router.adapters.exact_mode import ExactMode
 from router.adapters.live_state import run_hello, run_live_state
 from router.adapters.peers import PeerExchange
 from router.adapters.snapshot_disk import SnapshotDisk
@@ -72,6 +73,13 @@ class Runtime:
             state=self._state_and_heat,
         )
         recent = RecentDecisions(self.telemetry)
+        self.exact = ExactMode(
+            folder=settings.router_tokenizer_dir,
+            index_bytes_max=settings.router_exact_index_bytes_max,
+            fleet_key=fleet_key,
+            worker_api_key=settings.worker_api_key,
+            lost=self.table.worker_forgotten,
+        )
         self.service = RouterService(
             table=self.table,
             upstreams=self._upstreams,
@@ -80,6 +88,7 @@ class Runtime:
             worker_api_key=settings.worker_api_key,
             clock=time.time,
             rng=rng,
+            exact=self.exact,
         )
         self.edge = Edge(handler=self.service, limits=_edge_limits(settings), rng=rng)
         self.snapshots = SnapshotSource(
@@ -93,7 +102,11 @@ class Runtime:
             rng=rng,
         )
         self._explainer = Explainer(
-            table=self.table, recent=recent, samples=lambda: self.telemetry.explained, clock=time.time
+            table=self.table,
+            recent=recent,
+            samples=lambda: self.telemetry.explained,
+            exact_prompt=self.service.exact_prompt,
+            clock=time.time,
         )
         self._peers = self._peer_exchange(self._valkey) if self._valkey is not None else None
         self._collector = RouterCollector(
@@ -101,6 +114,7 @@ class Runtime:
             totals=self.telemetry.totals,
             state=lambda: self._state(time.time()),
             peers=self._peers.state if self._peers is not None else None,
+            exact=self.exact.statuses,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -128,6 +142,7 @@ class Runtime:
                 link.cancel()
             await asyncio.gather(*links, return_exceptions=True)
             self._upstreams.close()
+            await self.exact.close()
             await self._say_goodbye()
 
     def hello(self) -> RouterHello:
@@ -236,6 +251,7 @@ class Runtime:
 
     def _apply_snapshot(self, document: SignedSnapshot, snapshot: PolicySnapshot) -> None:
         self.table.apply_snapshot(document, snapshot, now=time.time())
+        self.exact.follow(snapshot)
         self._upstreams.keep_only({worker.url for worker in snapshot.workers.values()})
         self._end_revoked(snapshot)
 
@@ -300,6 +316,7 @@ class Runtime:
             "control_up": self.snapshots.control_up,
             "telemetry_dropped": self.telemetry.dropped,
             "peers": self._peers.state() if self._peers is not None else None,
+            "exact": self.exact.state(),
             "table": state,
         }
 

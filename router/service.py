@@ -1,16 +1,18 @@
 """One request from its bytes to its record: the file that orders the steps, top to bottom.
 
-    serve          parse → resolve → fingerprint → choose → reserve → send
+    serve          parse → resolve → fingerprint → choose → reserve → send     (a long unseen prompt is awaited first)
     answer_begun   the worker's head is checked, the relay begins            ┐ called by the worker's connection
     answer_complete / answer_failed   release → record, or another worker    ┘
     client_left    release → record                                            called by the client's connection
 
 A request is a `Call` that these calls carry from state to state; it needs no task, no future and no timer (deadlines
-belong to the connections and are looked after by a sweep). Only opening a connection to a worker awaits.
+belong to the connections and are looked after by a sweep). Only opening a connection to a worker awaits, and in exact
+mode tokenising a long text that was never seen, before anything is reserved.
 
 | state      | `reservation` | `connecting` | `connection` | left by |
 | ---------- | ------------- | ------------ | ------------ | --- |
 | preparing  |               |              |              | `_ask_worker`, or a refusal |
+| reading    |               | set          |              | the prompt being read, the client leaving |
 | connecting | held          | set          |              | the connection, its failure, the client leaving |
 | asked      | held          |              | set          | `answer_begun`, `answer_failed`, the client leaving |
 | relaying   | held          |              | set          | `answer_complete`, `answer_failed`, the client leaving |
@@ -26,18 +28,21 @@ import asyncio
 import dataclasses
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic, perf_counter_ns
 from typing import Protocol
 
 import msgspec
 import structlog
+from msgspec import Raw
 
-from router.contract.ids import TemplateRef, WorkerId
+from router.contract.ids import PoolId, TemplateRef, WorkerId
+from router.core.exact.chains import ExactPrefix
 from router.core.model import (
     Assessment,
     Decision,
+    ExactPrompt,
     Grant,
     InvalidKey,
     Outcome,
@@ -56,6 +61,7 @@ from router.http.errors import EdgeError, Internal, NotOffered, Overloaded, Refu
 from router.http.head import Head
 from router.http.named_events import ANTHROPIC, RESPONSES, NamedEventRelay
 from router.http.plain_chat import read_plain
+from router.http.prompt_fields import prompt_fields
 from router.http.protocol import ClientConnection
 from router.http.relay import ChunkedRelay, LengthRelay, Relay, StreamRelay
 from router.http.upstream import StaleConnection, UpstreamFailed, Upstreams, WorkerConnection, WorkerPool
@@ -105,6 +111,10 @@ class Call:
     sampled: bool = False
     body: bytes = b""
     retries: int = 0
+    prefix: ExactPrefix | None = None
+    """The prompt as the workers of an exact pool hash it."""
+    reading_us: float = 0.0
+    """What that took on the event loop."""
     decision_us: float | None = None
     decision: Decision | None = None
     outcome: Outcome = NOT_FINISHED
@@ -158,6 +168,25 @@ class Recorder(Protocol):
         """Count what the edge refused before it was a request. `kind` is one of telemetry's ERROR_KINDS."""
 
 
+class ExactPrompts(Protocol):
+    """Prompts as the workers of their pools hash them, in the pools where that is known."""
+
+    @property
+    def pools(self) -> Mapping[PoolId, object]:
+        """The pools in exact mode at this moment: of others nothing is asked."""
+
+    def read(
+        self, grant: Grant, fields: Mapping[str, Raw | bytes], *, chat: bool
+    ) -> ExactPrefix | Callable[[], Awaitable[ExactPrefix | None]] | None:
+        """The prompt, or a call to await for it; None where it cannot be had."""
+
+    def prompt(self, grant: Grant, prefix: ExactPrefix) -> ExactPrompt | None:
+        """What each worker holds of it at this moment; None when none can tell."""
+
+    def answered(self, call: Call) -> None:
+        """A worker's answer is complete. The call must not be kept."""
+
+
 class RetryBudget:
     """A token for every 1/share requests: retries stay below that share of the traffic."""
 
@@ -186,7 +215,9 @@ class RouterService:
         worker_api_key: str,
         clock: Callable[[], float],
         rng: random.Random,
+        exact: ExactPrompts | None = None,
     ) -> None:
+        """`exact` None: every pool is approximate."""
         self._table = table
         self._upstreams = upstreams
         self._recorder = recorder
@@ -196,6 +227,8 @@ class RouterService:
         self._rng = rng
         self._loop = asyncio.get_running_loop()
         self._retry_budget = RetryBudget(limits.retry_budget_share)
+        self._exact = exact
+        self._exact_pools: Mapping[PoolId, object] = {} if exact is None else exact.pools
         self.inflight = 0
 
     def serve(self, head: Head, body: bytes, client: ClientConnection, *, request_id: str) -> None:
@@ -208,7 +241,8 @@ class RouterService:
                 self._list_models(call)
             else:
                 self._prepare(call, body)
-                self._ask_worker(call)
+                if not self._exact_pools or not self._reads_on(call):
+                    self._ask_worker(call)
         except Exception as error:
             self.broken_off(call, error)
 
@@ -242,6 +276,41 @@ class RouterService:
             # The header wins over `user`; both are bounded (C61: hashed by the core, never kept as text).
             api.user = head.session.decode("latin-1")[:SESSION_CHARS_MAX]
 
+    def _reads_on(self, call: Call) -> bool:
+        """Reads the prompt of an exact pool; whether the call goes on by itself when that is done."""
+        grant, api = call.grant, call.api
+        assert grant is not None and api is not None
+        started_ns = perf_counter_ns()
+        found = self._read(grant, api)
+        call.reading_us = (perf_counter_ns() - started_ns) / 1000
+        if found is None or isinstance(found, ExactPrefix):
+            call.prefix = found
+            return False
+        call.connecting = self._loop.create_task(self._read_on(call, found))
+        return True
+
+    def _read(
+        self, grant: Grant, api: openai.ApiRequest
+    ) -> ExactPrefix | Callable[[], Awaitable[ExactPrefix | None]] | None:
+        if self._exact is None or grant.pool not in self._exact_pools:
+            return None
+        fields = prompt_fields(api, unknown_fields=grant.policy.unknown_fields)
+        return None if fields is None else self._exact.read(grant, fields, chat=api.endpoint is CHAT)
+
+    async def _read_on(self, call: Call, reading: Callable[[], Awaitable[ExactPrefix | None]]) -> None:
+        try:
+            call.prefix = await reading()
+            call.connecting = None
+            self._ask_worker(call)
+        except Exception as error:
+            call.connecting = None
+            self.broken_off(call, error)
+
+    def exact_prompt(self, grant: Grant, api: openai.ApiRequest) -> ExactPrompt | None:
+        """For explanations: what the workers hold of a prompt; None where that would have to be awaited."""
+        found = self._read(grant, api)
+        return self._exact.prompt(grant, found) if self._exact is not None and isinstance(found, ExactPrefix) else None
+
     # choosing a worker and asking it
 
     def _ask_worker(self, call: Call) -> None:
@@ -260,6 +329,9 @@ class RouterService:
         started_ns = perf_counter_ns()
         table, text = self._table, api.text
         fingerprint = None if text is None else table.fingerprint(grant, text, template=call.template)
+        exact = None
+        if call.prefix is not None and self._exact is not None:
+            exact = self._exact.prompt(grant, call.prefix)
         request = RoutingRequest(
             request_id=call.request_id,
             grant=grant,
@@ -269,6 +341,7 @@ class RouterService:
             template=call.template,
             form=api.form,
             exclude=call.tried,
+            exact=exact,
         )
         now = self._clock()
         while True:
@@ -280,7 +353,7 @@ class RouterService:
             request = dataclasses.replace(request, exclude=request.exclude | {decision.worker})
         call.reservation = table.reserve(decision, now=now)
         call.decision = decision
-        call.decision_us = (perf_counter_ns() - started_ns) / 1000
+        call.decision_us = call.reading_us + (perf_counter_ns() - started_ns) / 1000
         return pool
 
     async def _connect(self, call: Call, pool: WorkerPool) -> None:
@@ -377,6 +450,8 @@ class RouterService:
         else:
             self._table.worker_ok(decision.worker, now=self._clock())
         self._let_go(call, outcome, reusable=relay.reusable)
+        if self._exact_pools and self._exact is not None:
+            self._exact.answered(call)
         self._finish(call)
 
     def broken_off(self, call: Call, error: Exception) -> None:

@@ -69,12 +69,17 @@ class EventEndpoint:
 
 
 class KvEventFeeds:
-    def __init__(self, index: BlockIndex, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, index: BlockIndex, *, clock: Callable[[], float], lost: Callable[[WorkerId], None] | None = None
+    ) -> None:
+        """`lost`: told of a worker that restarted, cleared its cache or can no longer be heard."""
         self._index = index
         self._clock = clock
+        self._lost = lost or (lambda worker: None)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
         self._links: dict[Holder, _Link] = {}
+        self._of_worker: dict[WorkerId, list[EventStream]] = {}
         self._pump = _Pump()
         self._timers: list[asyncio.TimerHandle] = []
 
@@ -88,8 +93,11 @@ class KvEventFeeds:
         for holder, endpoint in wanted.items():
             if holder not in self._links:
                 stream = _stream(self._index, endpoint)
-                self._links[holder] = _Link(endpoint, stream, self._context, self._pump, self._clock)
+                self._links[holder] = _Link(endpoint, stream, self._context, self._pump, self._clock, self._lost)
             self._links[holder].stream.capacity_blocks = endpoint.capacity_blocks
+        self._of_worker = {}
+        for holder, link in self._links.items():
+            self._of_worker.setdefault(holder.worker, []).append(link.stream)
         if not self._timers:
             loop = asyncio.get_running_loop()
             self._timers = [loop.call_later(TICK_S, self._tick), loop.call_later(SWEEP_PAUSE_S, self._sweep)]
@@ -101,6 +109,7 @@ class KvEventFeeds:
         for link in self._links.values():
             link.close()
         self._links.clear()
+        self._of_worker.clear()
         # Waits for the sockets' last bytes to be dropped, which LINGER 0 makes short.
         await asyncio.to_thread(self._context.term)
 
@@ -130,7 +139,7 @@ class KvEventFeeds:
             stream.watch_salts(seen)
 
     def _streams(self, worker: WorkerId) -> list[EventStream]:
-        return [link.stream for holder, link in self._links.items() if holder.worker == worker]
+        return self._of_worker.get(worker, [])
 
     def _tick(self) -> None:
         for link in self._links.values():
@@ -186,6 +195,7 @@ class _Link:
         context: zmq.Context[zmq.Socket[bytes]],
         pump: _Pump,
         clock: Callable[[], float],
+        lost: Callable[[WorkerId], None],
     ) -> None:
         self.endpoint = endpoint
         self.stream = stream
@@ -194,6 +204,9 @@ class _Link:
         self._context = context
         self._pump = pump
         self._clock = clock
+        self._lost = lost
+        self._losses = 0
+        """Restarts and clears that were told."""
         self._said = ""
         self._replay: _Replay | None = None
         self._replay_timer: asyncio.TimerHandle | None = None
@@ -233,6 +246,7 @@ class _Link:
         if self._replay is not None:
             self._replay.inlet.resume()
         self._serve_ask()
+        self._tell_losses()
         self._say_state()
 
     def _take(self, frames: list[bytes]) -> None:
@@ -248,8 +262,17 @@ class _Link:
             self._replayed_at = max(self._replayed_at, self._clock() + SUBSCRIBE_S - REPLAY_PAUSE_S)
             self.stream.connect()
         elif event in LOST:
+            was_connected = self.stream.connected
             self.stream.disconnect()
+            if was_connected:
+                self._lost(self.endpoint.worker)
         self._pump.wake(self)
+
+    def _tell_losses(self) -> None:
+        losses = self.stream.counts.restarts + self.stream.counts.cleared
+        if losses != self._losses:
+            self._losses = losses
+            self._lost(self.endpoint.worker)
 
     def _serve_ask(self) -> None:
         """The newest ask replaces the replay under way, not before REPLAY_PAUSE_S have passed since the last one."""

@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from router.adapters.peers import PeersState
 from router.adapters.telemetry_totals import Totals
 from router.contract.histogram import GAMMA, Buckets
+from router.contract.ids import PoolId
 from router.contract.telemetry import RouterState
 
 TTFT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -26,11 +27,14 @@ class RouterCollector(Collector):
         totals: Totals,
         state: Callable[[], RouterState],
         peers: Callable[[], PeersState] | None = None,
+        exact: Callable[[], Mapping[PoolId, str]],
     ) -> None:
+        """`exact`: status of each pool that names a tokenizer; `exact` is the one that counts."""
         self._router_id = router_id
         self._totals = totals
         self._state = state
         self._peers = peers
+        self._exact = exact
 
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
@@ -41,6 +45,7 @@ class RouterCollector(Collector):
         yield from self._gauges(self._state())
         if self._peers is not None:
             yield from _peer_gauges(self._peers())
+        yield _exact_pools(self._exact())
 
     def _requests(self) -> Iterator[Metric]:
         family = CounterMetricFamily(
@@ -120,6 +125,16 @@ def _peer_gauges(state: PeersState) -> Iterator[Metric]:
         for key, value in values.items():
             family.add_metric([key], value)
         yield family
+
+
+def _exact_pools(statuses: Mapping[PoolId, str]) -> Metric:
+    text = (
+        "1 for a pool whose prompts are matched by its workers' own blocks, 0 for one that names a tokenizer in vain."
+    )
+    family = GaugeMetricFamily("tidemark_pool_exact", text, labels=["pool"])
+    for pool, status in statuses.items():
+        family.add_metric([pool], 1.0 if status == "exact" else 0.0)
+    return family
 
 
 def render_metrics(collector: RouterCollector) -> bytes:

@@ -1,0 +1,39 @@
+"""The fields of a request as its worker gets them, for whoever renders the prompt as the worker does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Raw
+
+from router.contract.snapshot import UnknownFields
+from router.http.endpoints import CHAT, TEXT
+from router.http.openai import ApiRequest
+
+_decode_raws = msgspec.json.Decoder(dict[str, Raw]).decode
+_ABSENT = (b"null", b"false", None)
+_PAST_THE_CACHE = ("prompt_logprobs", "use_beam_search")
+"""With log-probabilities of the prompt a worker computes all of it anew; a beam is many requests."""
+
+
+def prompt_fields(api: ApiRequest, *, unknown_fields: UnknownFields) -> Mapping[str, Raw | bytes] | None:
+    """Name → JSON of each field; None where no worker's cached tokens can be predicted: other endpoints than chat and
+    text completions, and requests that pass the cache by."""
+    if api.endpoint is not CHAT and api.endpoint is not TEXT:
+        return None
+    if api.plain:
+        # Its fields are few and none of these.
+        return _decode_raws(api.plain)
+    # An intro is `"name":`.
+    fields: dict[str, Raw | bytes] = {intro[1:-2].decode(): raw for intro, raw in api.fields}
+    if any(_json(fields, name) not in _ABSENT for name in _PAST_THE_CACHE):
+        return None
+    if _json(fields, "echo") not in _ABSENT and _json(fields, "logprobs") not in _ABSENT:
+        return None
+    return fields | api.unknown if unknown_fields == "pass" else fields
+
+
+def _json(fields: Mapping[str, Raw | bytes], name: str) -> bytes | None:
+    raw = fields.get(name)
+    return None if raw is None else bytes(raw)
