@@ -29,7 +29,7 @@ class KvLive(msgspec.Struct, frozen=True, omit_defaults=True):
     resident_blocks: int | None = None
     capacity_blocks: int | None = None
     evictions_per_s: float | None = None
-    """Mean of removed blocks over the last 10 s. Normal for a full prefix cache: what goes may never be wanted again."""
+    """Mean of removed blocks over the last 10 s. Normal for a full cache: what goes may never be wanted again."""
     restores_per_s: float | None = None
     """Mean over the last 10 s of blocks stored again within telemetry.RESTORE_WINDOW_S of their removal: evictions that
     cost a recompute, the pressure that kv_use cannot show."""
