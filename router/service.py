@@ -25,7 +25,6 @@ is released, and the worker's connection let go, in exactly one place: `_let_go`
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import random
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -350,7 +349,7 @@ class RouterService:
             if pool is not None:
                 break
             # A worker at its limit of open requests is passed over; this is no retry, it has not been asked.
-            request = dataclasses.replace(request, exclude=request.exclude | {decision.worker})
+            request = msgspec.structs.replace(request, exclude=request.exclude | {decision.worker})
         call.reservation = table.reserve(decision, now=now)
         call.decision = decision
         call.decision_us = call.reading_us + (perf_counter_ns() - started_ns) / 1000

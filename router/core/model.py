@@ -1,10 +1,15 @@
-"""The nouns of one routed request, from who asks to what came of it."""
+"""The nouns of one routed request, from who asks to what came of it.
+
+Structs, because a request makes one of each: they are built in C. None of the frozen ones can be part of a cycle, so
+the garbage collector need not look at them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from router.contract.ids import KeyId, NamespaceId, PoolId, TemplateRef, TenantId, WorkerId
 from router.contract.snapshot import NamespacePolicy
@@ -16,8 +21,7 @@ if TYPE_CHECKING:
 _NO_TEMPLATE = TemplateRef("")
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True, gc=False):
     """What an API key and a model name resolve to."""
 
     key: KeyId
@@ -30,8 +34,7 @@ class Grant:
     """The `cache_salt` of the namespace's generation; never logged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
+class Fingerprint(msgspec.Struct, frozen=True, gc=False):
     """Chained keyed hashes of a prompt's whole blocks: `hashes[i]` stands for blocks 0…i together.
 
     A tail shorter than a block is not hashed (S0.1); `hashes` is empty for a prompt shorter than one block.
@@ -43,8 +46,7 @@ class Fingerprint:
     """Length of the canonical text, the tail included."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExactMatch:
+class ExactMatch(msgspec.Struct, frozen=True, gc=False):
     """Leading tokens of a prompt that a worker holds, by tier; each tier counts from where the one before it ends."""
 
     device_tokens: int
@@ -54,8 +56,7 @@ class ExactMatch:
     """In a shared tier that the worker can pull from."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExactPrompt:
+class ExactPrompt(msgspec.Struct, frozen=True, gc=False):
     """A prompt as the workers of its pool hash it: takes the place of the approximate index in the choice."""
 
     prompt_tokens: int
@@ -67,8 +68,7 @@ class ExactPrompt:
     """Workers that cannot tell: what they are believed to hold of the request's fingerprint stands in."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoutingRequest:
+class RoutingRequest(msgspec.Struct, frozen=True, gc=False):
     request_id: str
     grant: Grant
     fingerprint: Fingerprint | None
@@ -86,8 +86,7 @@ class RoutingRequest:
     """Set where the pool's workers tell what they hold; `fingerprint` then serves isolation and heat alone."""
 
 
-@dataclass(slots=True)
-class Decision:
+class Decision(msgspec.Struct):
     """The chosen worker with every term that led there. Milliseconds throughout."""
 
     request: RoutingRequest
@@ -108,7 +107,7 @@ class Decision:
     """Queue, transfer and uncached prefill on the chosen worker."""
     loaded_tokens: int = 0
     """Of the predicted hits, tokens that a host or shared tier is to deliver."""
-    candidates: list[Candidate] = field(default_factory=list)
+    candidates: list[Candidate] = []
     """Filled when asked for (explanations and samples); choosing does not need it."""
 
 
@@ -124,8 +123,7 @@ DECISION_REASONS = (
 )
 
 
-@dataclass(slots=True)
-class Reservation:
+class Reservation(msgspec.Struct, eq=False):
     """Load that a routed request puts on its worker, from the decision until it is released exactly once."""
 
     decision: Decision
@@ -146,8 +144,7 @@ class Reservation:
     """Too many rivals to follow: the isolation bound is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """How the forwarded request ended, as the relay saw it."""
 
     ok: bool
@@ -162,8 +159,7 @@ class Outcome:
     duration_ms: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Assessment:
+class Assessment(msgspec.Struct, frozen=True, gc=False):
     """What the core makes of an outcome, for telemetry."""
 
     predicted_hit_tokens: int

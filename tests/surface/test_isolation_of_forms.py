@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from router.core.model import Assessment
@@ -11,7 +10,7 @@ from tests.core.scene import Scene, prompt, worker_id
 
 
 def serve(scene: Scene, text: bytes, form: str, *, cached: int, tenant: str = "alice") -> Assessment:
-    request = dataclasses.replace(scene.request(text, tenant), form=form)
+    request = msgspec.structs.replace(scene.request(text, tenant), form=form)
     decision = scene.table.choose(request, now=scene.now)
     decision.worker = worker_id(0)
     return scene.finish(scene.table.reserve(decision, now=scene.now), cached=cached)
