@@ -15,13 +15,13 @@ An explanation scores all.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from router.contract.ids import WorkerId
 from router.core.fleet import RoutableWorker
 from router.core.model import Decision, NoWorker, Shed
-from router.core.score import Terms, candidate, net_of, predicted_ttft_ms, score
-from router.core.view import View
+from router.core.score import NET, QUEUE, best_net, candidate, predicted_ttft_ms, score
+from router.core.view import Terms, View
 
 MARGIN_SHARE = 0.1
 MARGIN_MS = 1.0
@@ -56,10 +56,11 @@ def choose(view: View, session_worker: WorkerId | None, *, explain: bool) -> Dec
         view.full = frozenset()
     decision = _PICKS[routing](view, session_worker)
     worker = view.pool.by_id[decision.worker]
-    hit = view.hit(worker)
-    decision.matched_blocks = hit.blocks
-    decision.predicted_hit_tokens = hit.tokens
-    decision.loaded_tokens = hit.loaded_tokens
+    if view.held:
+        hit = view.hit(worker)
+        decision.matched_blocks = hit.blocks
+        decision.predicted_hit_tokens = hit.tokens
+        decision.loaded_tokens = hit.loaded_tokens
     decision.predicted_prompt_tokens = view.prompt_tokens
     decision.predicted_ttft_ms = predicted_ttft_ms(view, score(view, worker))
     if view.request.exclude:
@@ -93,7 +94,7 @@ def _shed_if_hopeless(view: View) -> None:
     limit_ms = view.request.grant.policy.ttft_slo_ms
     if limit_ms is None:
         return
-    best_ms, wait_ms = min((predicted_ttft_ms(view, terms), terms[1]) for terms in _terms(view))
+    best_ms, wait_ms = min((predicted_ttft_ms(view, terms), terms[QUEUE]) for terms in _terms(view))
     late_ms = best_ms - limit_ms * SHED_FACTOR
     if late_ms > 0 and (wait_ms >= late_ms or wait_ms > limit_ms):
         drain_s = math.ceil(min(best_ms - limit_ms, wait_ms) / 1000.0)
@@ -107,7 +108,7 @@ def _terms(view: View) -> Iterator[Terms]:
 def _filter(view: View) -> list[RoutableWorker]:
     """Eligible workers. When every worker left is full, the watermark halts nothing (C51)."""
     serving = view.pool.serving
-    if serving and view.ignore_ejection and not view.full and not view.request.exclude:
+    if serving and view.unfiltered:
         return serving
     eligible = [worker for worker in serving if not exclusion(view, worker)]
     if not eligible and view.full:
@@ -119,7 +120,7 @@ def _filter(view: View) -> list[RoutableWorker]:
     return eligible
 
 
-def _consider(view: View, holders: list[RoutableWorker]) -> list[RoutableWorker]:
+def _consider(view: View, holders: Sequence[RoutableWorker]) -> list[RoutableWorker]:
     """The eligible workers that can win: all of a small pool, else holders, homes and the lightest."""
     pool = view.pool
     if pool.order is None:
@@ -147,16 +148,19 @@ def _some(homes: frozenset[WorkerId]) -> Iterable[WorkerId]:
 
 
 def _pick_by_gain(view: View, session_worker: WorkerId | None) -> Decision:
-    holders = _holders(view)
-    view.settle_head(max((view.hit(worker).blocks for worker in holders), default=0))
+    holders: Sequence[RoutableWorker] = ()
+    if view.held:
+        holders = _holders(view)
+    if view.hot is not None:
+        view.settle_head(max([view.hit(worker).blocks for worker in holders], default=0))
     view.considered = considered = _consider(view, holders)
     preferred, reason = _preference(view, holders, session_worker)
-    nets = [net_of(score(view, worker)) for worker in considered]
-    best = max(nets)
+    best = best_net(view, considered)
     margin = _margin_ms(view, reason)
-    if preferred is not None and not exclusion(view, preferred) and _net(view, preferred) >= best - margin:
+    enough = best - margin
+    if preferred is not None and _eligible(view, preferred) and score(view, preferred)[NET] >= enough:
         return _decision(view, preferred, reason, preferred)
-    near = [worker for worker, net in zip(considered, nets, strict=True) if net >= best - margin]
+    near = [worker for worker in considered if view.terms[worker.id][NET] >= enough]
     if preferred is None:
         return _decision(view, _least_loaded(view, near), "least_outstanding", None)
     spill = _spill(view, preferred)
@@ -167,13 +171,18 @@ def _pick_by_gain(view: View, session_worker: WorkerId | None) -> Decision:
     return _decision(view, _best_of(view, near), reason, preferred, spill=spill)
 
 
+def _eligible(view: View, worker: RoutableWorker) -> bool:
+    return worker.state == "ready" if view.unfiltered else not exclusion(view, worker)
+
+
 def _margin_ms(view: View, reason: str) -> float:
     """How much better another worker must be than the one affinity prefers."""
     share = HOME_MARGIN_SHARE if reason == "home" and view.homes_agreed else MARGIN_SHARE
     if reason == "session" and not view.hashes and view.request.fingerprint is None:
         # What the session's worker holds cannot be matched without text: all of it is assumed.
         share = 1.0
-    return max(MARGIN_MS, share * view.cold_ms)
+    margin_ms = share * view.cold_ms
+    return margin_ms if margin_ms > MARGIN_MS else MARGIN_MS
 
 
 def _holders(view: View) -> list[RoutableWorker]:
@@ -208,14 +217,14 @@ def _by_wait(view: View) -> Iterator[RoutableWorker]:
 
 
 def _preference(
-    view: View, holders: list[RoutableWorker], session_worker: WorkerId | None
+    view: View, holders: Sequence[RoutableWorker], session_worker: WorkerId | None
 ) -> tuple[RoutableWorker | None, str]:
     """Where affinity alone would send the request, and the reason: session, prefix, home (S2.1)."""
     by_id = view.pool.by_id
     if session_worker is not None and session_worker in by_id:
         return by_id[session_worker], "session"
-    deepest = max((view.hit(worker).tokens for worker in holders), default=0)
-    home = _idle_home(view)
+    deepest = max([view.hit(worker).tokens for worker in holders]) if holders else 0
+    home = _idle_home(view) if view.homes else None
     if home is not None:
         return home, "prefix" if view.hit(home).tokens == deepest > 0 else "home"
     if deepest and deepest >= MATCH_SHARE_MIN * view.prompt_tokens:
@@ -242,9 +251,9 @@ def _among_holders(view: View, most: list[RoutableWorker]) -> RoutableWorker:
     return _home(view, _home_key(view, ()), lambda worker: worker.id in light) or usable[0]
 
 
-def _home_key(view: View, holders: Iterable[RoutableWorker]) -> int:
+def _home_key(view: View, holders: Sequence[RoutableWorker]) -> int:
     """The ring key of a prompt: a fixed depth, or just past a head that many prompts share. It has a block at least."""
-    shared = max((view.hit(worker).blocks for worker in holders), default=0)
+    shared = max([view.hit(worker).blocks for worker in holders]) if holders else 0
     return view.hashes[min(len(view.hashes), max(view.first_blocks, shared + 1)) - 1]
 
 
@@ -256,13 +265,15 @@ def _home(view: View, key: int, takes: Callable[[RoutableWorker], bool] | None =
 
 def _best_of(view: View, near: list[RoutableWorker]) -> RoutableWorker:
     """Of workers about equally good: the longest match, then the least load, then the next on the ring."""
-    longest = max(view.hit(worker).tokens for worker in near)
+    if not view.held:
+        return _least_loaded(view, near)
+    longest = max([view.hit(worker).tokens for worker in near])
     return _least_loaded(view, [worker for worker in near if view.hit(worker).tokens == longest])
 
 
 def _least_loaded(view: View, workers: list[RoutableWorker]) -> RoutableWorker:
     """The fewest requests under way; equals by the ring from the prompt's key, or in turn without one (S0.7, C39)."""
-    idle = _idlest(workers)
+    idle = _idlest(workers) if len(workers) > 1 else workers
     if len(idle) == 1:
         return idle[0]
     if not view.hashes:
@@ -272,8 +283,9 @@ def _least_loaded(view: View, workers: list[RoutableWorker]) -> RoutableWorker:
 
 
 def _idlest(workers: list[RoutableWorker]) -> list[RoutableWorker]:
-    least = min(_outstanding(worker) for worker in workers)
-    return [worker for worker in workers if _outstanding(worker) == least]
+    counts = [worker.load.outstanding + worker.foreign_requests for worker in workers]
+    least = min(counts)
+    return [worker for worker, count in zip(workers, counts, strict=True) if count == least]
 
 
 def _outstanding(worker: RoutableWorker) -> float:
@@ -336,18 +348,7 @@ def _spill(view: View, preferred: RoutableWorker) -> str:
 def _decision(
     view: View, worker: RoutableWorker, reason: str, preferred: RoutableWorker | None, *, spill: str = ""
 ) -> Decision:
-    return Decision(
-        request=view.request,
-        worker=worker.id,
-        url=worker.url,
-        reason=reason,
-        spill=spill,
-        preferred=None if preferred is None else preferred.id,
-    )
-
-
-def _net(view: View, worker: RoutableWorker) -> float:
-    return net_of(score(view, worker))
+    return Decision(view.request, worker.id, worker.url, reason, spill, None if preferred is None else preferred.id)
 
 
 def _holds(view: View, worker: RoutableWorker) -> bool:

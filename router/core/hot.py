@@ -65,14 +65,24 @@ class HotPrefixes:
 
     def add(self, hashes: Sequence[int], first_blocks: int, *, load_ms: float, requests: float, now: float) -> None:
         """A request brought this much load; `requests` is 1 once for each request, else 0."""
-        for depth in _depths(len(hashes), first_blocks):
-            entry = self._entries.get(hashes[depth - 1])
+        entries, blocks = self._entries, len(hashes)
+        depth = min(first_blocks, blocks)
+        while 0 < depth <= blocks:
+            key = hashes[depth - 1]
+            entry = entries.get(key)
             if entry is None:
-                self._follow(hashes[depth - 1], _Entry(load_ms, requests, now), now)
+                self._follow(key, _Entry(load_ms, requests, now), now)
                 return
             entry.decay(now)
             entry.load_ms += load_ms
             entry.requests += requests
+            depth = _deeper(depth)
+
+    def any_hot(self, hashes: Sequence[int], first_blocks: int) -> bool:
+        """Whether `head` may find something: the shallowest head, whose absence rules the deeper ones out, is followed
+        and was seen often enough. O(1)."""
+        entry = self._entries.get(hashes[min(first_blocks, len(hashes)) - 1])
+        return entry is not None and entry.requests >= REQUESTS_MIN
 
     def head(
         self, hashes: Sequence[int], first_blocks: int, *, block_share: float, homes_max: int, now: float
@@ -119,4 +129,8 @@ def _depths(blocks: int, first: int) -> Iterator[int]:
     depth = min(first, blocks)
     while 0 < depth <= blocks:
         yield depth
-        depth = max(depth + 1, int(depth * DEPTH_GROWTH))
+        depth = _deeper(depth)
+
+
+def _deeper(depth: int) -> int:
+    return max(depth + 1, int(depth * DEPTH_GROWTH))

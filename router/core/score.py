@@ -12,9 +12,16 @@ replica    the part of a miss that fills another home of a hot prefix: it is for
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 from router.contract.telemetry import Candidate
 from router.core.fleet import RoutableWorker
-from router.core.view import View
+from router.core.ledger import PROGRESS_SHARE_MAX
+from router.core.view import Terms, View
+
+NET, SAVED, QUEUE, TRANSFER = 0, 1, 2, 5
+"""Places in `Terms`."""
 
 MISS_WEIGHT = 3.0
 """A miss on a busy worker is charged up to four times its own prefill (its own once, and this): in a fleet
@@ -26,63 +33,87 @@ DECODE_INTERFERENCE_MS = 1.5
 IMBALANCE_SHARE = 0.1
 """Part of a cold prefill charged for each request above the fair share or the red line."""
 
-Terms = tuple[float, float, float, float, float, float, float]
-"""saved, queue, pressure, imbalance, transfer, priority and replica in ms."""
+PROGRESS_LEFT = 1.0 - PROGRESS_SHARE_MAX
 
 
 def score(view: View, worker: RoutableWorker) -> Terms:
-    load = worker.load
-    rate = worker.rate.tokens_per_s
-    outstanding = load.outstanding + worker.foreign_requests
-    uncached_tokens = float(view.prompt_tokens)
-    queue = imbalance = transfer = priority = replica = 0.0
-    held_blocks = 0
-    if worker.id in view.held:
-        hit = view.hit(worker)
-        held_blocks, transfer = hit.blocks, hit.transfer_ms
-        uncached_tokens -= hit.tokens * worker.credit.share
-    uncached_ms = uncached_tokens / rate * 1000.0
-    pressure = uncached_ms * _evicted_share(worker, uncached_tokens)
-    if outstanding:
-        queue = (load.remaining_tokens(tokens_per_s=rate, now=view.now) + worker.peer_tokens) / rate * 1000.0
-        queue += (load.decoding + worker.foreign_requests) * DECODE_INTERFERENCE_MS
-        priority = queue * (view.queue_weight - 1.0)
-        pressure += uncached_ms * MISS_WEIGHT * outstanding / (outstanding + BUSY_REQUESTS)
-        above = outstanding - view.fair_outstanding
-        if above > 0:
-            imbalance = above * (IMBALANCE_SHARE * view.cold_ms + DECODE_INTERFERENCE_MS)
-    hot_ms = worker.heat_ms - view.fair_heat_ms
-    if hot_ms > 0:
-        imbalance += hot_ms * view.hot_spot_factor
-    if held_blocks < view.head_blocks and worker.id in view.homes:
-        replica = (view.head_blocks - held_blocks) * view.tokens_a_block / rate * 1000.0
-    return view.cold_ms - uncached_ms, queue, pressure, imbalance, transfer, priority, replica
+    """The worker's terms, kept in the view."""
+    terms = view.terms.get(worker.id)
+    if terms is None:
+        best_net(view, (worker,))
+        terms = view.terms[worker.id]
+    return terms
 
 
-def net_of(terms: Terms) -> float:
-    saved, queue, pressure, imbalance, transfer, priority, replica = terms
-    return saved - queue - pressure - imbalance - transfer - priority + replica
+def best_net(view: View, workers: Iterable[RoutableWorker]) -> float:
+    """Scores workers into `view.terms`; the best net gain in ms.
+
+    One loop without calls: it runs once for each worker of each request, and is a quarter of the core's work.
+    """
+    terms_of, now, prompt_tokens, cold_ms = view.terms, view.now, view.prompt_tokens, view.cold_ms
+    held, homes, fair_heat_ms = view.held, view.homes, view.fair_heat_ms
+    fair_outstanding, priority_weight = view.fair_outstanding, view.queue_weight - 1.0
+    best = -math.inf
+    for worker in workers:
+        load = worker.load
+        rate = worker.rate.tokens_per_s
+        uncached_tokens: float = prompt_tokens
+        queue = imbalance = transfer = priority = replica = 0.0
+        held_blocks = 0
+        if held and worker.id in held:
+            hit = view.hit(worker)
+            held_blocks, transfer = hit.blocks, hit.transfer_ms
+            uncached_tokens -= hit.tokens * worker.credit.share
+        uncached_ms = uncached_tokens / rate * 1000.0
+        if uncached_tokens <= worker.free_tokens:
+            pressure = uncached_ms * worker.churn
+        else:
+            pressure = uncached_ms * _evicted_share(worker, uncached_tokens)
+        outstanding = load.outstanding + worker.foreign_requests
+        if outstanding:
+            waiting = worker.peer_tokens
+            if pending := load.pending_tokens:
+                # `Load.remaining_tokens`, without the call.
+                left = pending - (load.progress_tokens + rate * (now - load.progress_at))
+                waiting += max(left, PROGRESS_LEFT * pending) if left < pending else pending
+            queue = waiting / rate * 1000.0 + (load.decoding + worker.foreign_requests) * DECODE_INTERFERENCE_MS
+            if priority_weight:
+                priority = queue * priority_weight
+            pressure += uncached_ms * MISS_WEIGHT * outstanding / (outstanding + BUSY_REQUESTS)
+            if outstanding > fair_outstanding:
+                above = outstanding - fair_outstanding
+                imbalance = above * (IMBALANCE_SHARE * cold_ms + DECODE_INTERFERENCE_MS)
+        if worker.heat_ms > fair_heat_ms:
+            imbalance += (worker.heat_ms - fair_heat_ms) * view.hot_spot_factor
+        if homes and held_blocks < view.head_blocks and worker.id in homes:
+            replica = (view.head_blocks - held_blocks) * view.tokens_a_block / rate * 1000.0
+        saved = cold_ms - uncached_ms
+        net = saved - queue - pressure - imbalance - transfer - priority + replica
+        terms_of[worker.id] = (net, saved, queue, pressure, imbalance, transfer, priority, replica)
+        if net > best:
+            best = net
+    return best
 
 
 def predicted_ttft_ms(view: View, terms: Terms) -> float:
     """Queue, transfer and uncached prefill."""
-    return terms[1] + terms[4] + view.cold_ms - terms[0]
+    return terms[QUEUE] + terms[TRANSFER] + view.cold_ms - terms[SAVED]
 
 
 def candidate(view: View, worker: RoutableWorker, excluded: str) -> Candidate:
     """The worker's terms for an explanation."""
-    terms = score(view, worker)
+    net, saved, queue, pressure, imbalance, transfer, priority, replica = score(view, worker)
     return Candidate(
         worker=worker.id,
         matched_tokens=view.hit(worker).tokens,
-        saved_ms=terms[0],
-        queue_ms=terms[1],
-        pressure_ms=terms[2],
-        imbalance_ms=terms[3],
-        transfer_ms=terms[4],
-        priority_ms=terms[5],
-        replica_ms=terms[6],
-        net_ms=net_of(terms),
+        saved_ms=saved,
+        queue_ms=queue,
+        pressure_ms=pressure,
+        imbalance_ms=imbalance,
+        transfer_ms=transfer,
+        priority_ms=priority,
+        replica_ms=replica,
+        net_ms=net,
         outstanding=int(worker.load.outstanding + worker.foreign_requests),
         excluded=excluded,
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from router.contract.ids import WorkerId
 from router.core.fleet import Pool, RoutableWorker
@@ -30,11 +31,15 @@ HEAD_SHARE = 2.0
 PRIORITY_MAX = 4
 """Steps of priority; each weighs the queue by √2, so that the extremes are 4 times and a quarter."""
 
+NO_HOMES: frozenset[WorkerId] = frozenset()
 _NOTHING = Hit(0, 0)
 
 
-@dataclass(slots=True)
-class View:
+Terms = tuple[float, float, float, float, float, float, float, float]
+"""A worker's net, saved, queue, pressure, imbalance, transfer, priority and replica in ms, see `score.py`."""
+
+
+class View(msgspec.Struct, eq=False):
     request: RoutingRequest
     pool: Pool
     now: float
@@ -56,6 +61,8 @@ class View:
     queue_weight: float
     """Of the namespace's priority."""
     ignore_ejection: bool
+    unfiltered: bool
+    """No filter beside a worker's state applies."""
     homes_agreed: bool
     """Whether other routers rely on the ring to find what this one placed: they share no index with it."""
     hot: HotHead | None
@@ -64,16 +71,18 @@ class View:
     """Its homes; empty without a hot head, and for a prompt that goes on far beyond it on some worker."""
     head_blocks: int = 0
     """Blocks that a copy of the head brings to a home: the hot ones, to where the deepest holder ends."""
-    considered: list[RoutableWorker] = field(default_factory=list)
+    considered: list[RoutableWorker] = []
     """The eligible workers that were scored."""
-    _hits: dict[WorkerId, Hit] = field(default_factory=dict)
+    terms: dict[WorkerId, Terms] = {}
+    """Of every worker that was scored; once scored, nothing that they rest on may change."""
+    hits: dict[WorkerId, Hit] = {}
 
     def hit(self, worker: RoutableWorker) -> Hit:
         """What of the prompt the worker need not compute."""
-        hit = self._hits.get(worker.id)
+        hit = self.hits.get(worker.id)
         if hit is None:
             held = self.held.get(worker.id)
-            hit = self._hits[worker.id] = _NOTHING if held is None else self._hit_of(worker, held)
+            hit = self.hits[worker.id] = _NOTHING if held is None else self._hit_of(worker, held)
         return hit
 
     def _hit_of(self, worker: RoutableWorker, held: int | ExactMatch) -> Hit:
@@ -107,8 +116,9 @@ def view_of(request: RoutingRequest, pool: Pool, matched: Mapping[WorkerId, int]
     exact, fingerprint = request.exact, request.fingerprint
     held: Mapping[WorkerId, int] | Mapping[WorkerId, ExactMatch] = matched
     hashes: Sequence[int] = ()
-    tokens, tokens_a_block, first = UNKNOWN_PROMPT_TOKENS, 0.0, first_blocks(request, pool)
+    tokens, tokens_a_block, first = UNKNOWN_PROMPT_TOKENS, 0.0, HOME_BLOCKS
     if exact is not None:
+        first = first_blocks(request, pool)
         held = _with_beliefs(exact, fingerprint, matched, pool) if exact.unknown and matched else exact.matches
         hashes, tokens = exact.block_hashes, max(exact.prompt_tokens, 1)
         tokens_a_block = float(pool.policy.block_size)
@@ -116,31 +126,35 @@ def view_of(request: RoutingRequest, pool: Pool, matched: Mapping[WorkerId, int]
         hashes = fingerprint.hashes
         tokens = max(pool.text.tokens(fingerprint.text_bytes), 1)
         tokens_a_block = fingerprint.block_bytes / pool.text.bytes_per_token
-    members = max(len(pool.serving), 1)
+    members = len(pool.serving) or 1
     policy = request.grant.policy
-    hot = None
-    if hashes:
+    full = pool.full(policy.watermark or pool.policy.watermark)
+    ignore_ejection = now >= pool.ejected_until or pool.panics(now)
+    hot, homes = None, NO_HOMES
+    if hashes and pool.hot.any_hot(hashes, first):
         block_share = tokens_a_block / pool.capacity_tokens if pool.capacity_tokens else 0.0
         hot = pool.hot.head(hashes, first, block_share=block_share, homes_max=members, now=now)
+        homes = NO_HOMES if hot is None else pool.homes(hot.key, hot.homes)
     return View(
-        request=request,
-        pool=pool,
-        now=now,
-        held=held,
-        hashes=hashes,
-        first_blocks=first,
-        prompt_tokens=tokens,
-        tokens_a_block=tokens_a_block,
-        cold_ms=tokens / pool.rate.tokens_per_s * 1000.0,
-        full=pool.full(policy.watermark or pool.policy.watermark),
-        fair_outstanding=_fair_outstanding(pool, members),
-        fair_heat_ms=pool.heat_ms / members,
-        hot_spot_factor=HOT_SPOT_SHARE * 2.0 ** ((pool.heat_started_at - now) / HEAT_HALF_LIFE_S),
-        queue_weight=2.0 ** (min(max(policy.priority, -PRIORITY_MAX), PRIORITY_MAX) / 2.0) if policy.priority else 1.0,
-        ignore_ejection=now >= pool.ejected_until or pool.panics(now),
-        homes_agreed=not alone and exact is None,
-        hot=hot,
-        homes=frozenset() if hot is None else pool.homes(hot.key, hot.homes),
+        request,
+        pool,
+        now,
+        held,
+        hashes,
+        first,
+        tokens,
+        tokens_a_block,
+        tokens / pool.rate.tokens_per_s * 1000.0,
+        full,
+        _fair_outstanding(pool, members),
+        pool.heat_ms / members,
+        HOT_SPOT_SHARE * 2.0 ** ((pool.heat_started_at - now) / HEAT_HALF_LIFE_S),
+        2.0 ** (min(max(policy.priority, -PRIORITY_MAX), PRIORITY_MAX) / 2.0) if policy.priority else 1.0,
+        ignore_ejection,
+        ignore_ejection and not full and not request.exclude,
+        not alone and exact is None,
+        hot,
+        homes,
     )
 
 
@@ -166,4 +180,6 @@ def first_blocks(request: RoutingRequest, pool: Pool) -> int:
 def _fair_outstanding(pool: Pool, members: int) -> float:
     """The pool's mean and a quarter more, but not above the red line unless the mean itself is (S2.3)."""
     mean = (pool.outstanding + pool.foreign_requests) / members
-    return min(FAIR_SHARE * mean + FAIR_REQUESTS, max(float(pool.policy.spill_outstanding), mean))
+    fair = FAIR_SHARE * mean + FAIR_REQUESTS
+    red_line = pool.policy.spill_outstanding
+    return fair if fair <= red_line else min(fair, max(float(red_line), mean))
