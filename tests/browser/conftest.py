@@ -66,8 +66,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             _end(running.web)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(chromium_path: str) -> Iterator[Browser]:
+    """Playwright keeps an event loop running in this thread until it ends: tests after the module need theirs."""
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=chromium_path, args=ARGUMENTS)
         yield opened
