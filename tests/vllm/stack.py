@@ -72,6 +72,8 @@ class Stack:
             "TIDEMARK_ROUTER_PORT": str(self.router_port),
             "TIDEMARK_ROUTER_ADMIN_PORT": str(self.admin_port),
             "TIDEMARK_VALKEY_PORT": str(self.valkey_port),
+            # Holds the lab's model in its folder `model`.
+            "TIDEMARK_ROUTER_TOKENIZER_DIR": os.environ.get("VLLM_LAB") or str(Path.home() / ".cache" / "vllm-lab"),
             "DJANGO_SETTINGS_MODULE": "controlplane.settings",
         }
 
@@ -123,7 +125,13 @@ class Operator:
         assert answer.status_code == 302, answer.text[:500]
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        headers = {"X-CSRFToken": self.client.cookies["csrftoken"]}
-        answer = self.client.post(f"/api/v1/{path}", json=body, headers=headers)
+        return self._send("POST", path, body)
+
+    def patch(self, path: str, body: dict[str, Any]) -> Any:
+        return self._send("PATCH", path, body)
+
+    def _send(self, method: str, path: str, body: dict[str, Any]) -> Any:
+        headers = {"X-CSRFToken": self.client.cookies["csrftoken"], "If-Match": "*"}
+        answer = self.client.request(method, f"/api/v1/{path}", json=body, headers=headers)
         assert answer.status_code in (200, 201, 202), f"{path}: {answer.status_code} {answer.text[:1000]}"
         return answer.json()

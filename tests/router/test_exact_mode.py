@@ -1,0 +1,318 @@
+"""A pool that names a tokenizer is matched by its workers' own blocks, and only while that is proven."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from router.adapters import exact_pool
+from router.adapters.tokenizer import ExactTokenizer
+from router.contract.snapshot import PolicySnapshot, PoolPolicy
+from tests.exact.conftest import model_folder  # noqa: F401 - fixture
+from tests.router.conftest import CHARLIE_KEY, MODEL, RunningRouter, StartRouter, chat, signed, snapshot_for
+from tests.router.exact_worker import BLOCK_SIZE, ExactWorker
+from tests.router.scripted_worker import answer_json
+
+UNTIL_S = 5.0
+
+
+@pytest_asyncio.fixture
+async def exact_worker(model_folder: Path) -> AsyncIterator[ExactWorker]:  # noqa: F811 - the imported fixture
+    made = await ExactWorker(model_folder).start()
+    yield made
+    await made.stop()
+
+
+@pytest_asyncio.fixture
+async def second_worker(model_folder: Path) -> AsyncIterator[ExactWorker]:  # noqa: F811 - the imported fixture
+    made = await ExactWorker(model_folder).start()
+    yield made
+    await made.stop()
+
+
+@pytest.fixture
+def start_exact(start_router: StartRouter, model_folder: Path) -> Callable[..., Any]:  # noqa: F811
+    async def start(*workers: ExactWorker, **settings: Any) -> RunningRouter:
+        return await start_router(exact_snapshot(*workers), **{"router_tokenizer_dir": model_folder.parent} | settings)
+
+    return start
+
+
+def exact_snapshot(*workers: ExactWorker, tokenizer: str = "", **fields: Any) -> PolicySnapshot:
+    """Every temporary model folder has a name of its own below the folder of the session."""
+    pool = PoolPolicy(models=(MODEL,), block_size=BLOCK_SIZE, tokenizer=tokenizer or FOLDER[0])
+    entries = {f"p/w{number}": worker.entry(**fields) for number, worker in enumerate(workers, 1)}
+    return msgspec.structs.replace(snapshot_for([]), pools={"p": pool}, workers=entries)
+
+
+FOLDER = [""]
+
+
+@pytest.fixture(autouse=True)
+def folder_name(model_folder: Path) -> None:  # noqa: F811
+    FOLDER[0] = model_folder.name
+
+
+async def until(condition: Callable[[], Any], what: str) -> None:
+    for _ in range(int(UNTIL_S / 0.02)):
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"not within {UNTIL_S:.0f} s: {what}")
+
+
+def page(router: RunningRouter) -> dict[str, Any]:
+    return router.runtime.exact.state()["pools"]["p"]
+
+
+def exact_workers(router: RunningRouter) -> list[str]:
+    return [worker for worker, each in page(router).get("workers", {}).items() if each["exact"]]
+
+
+def text(words: int, *, seed: int) -> str:
+    draw = random.Random(seed)
+    return " ".join(draw.choice(("import", "value", "range", "class", "naïve", "😀")) for _ in range(words))
+
+
+async def ask(router: RunningRouter, body: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+    """What was decided for the body, as explained afterwards."""
+    answer = await router.post(body, **kwargs)
+    assert answer.status_code == 200, answer.text
+    cached = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+    explained = (await router.admin(f"/explain?request_id={answer.headers['x-request-id']}")).json()
+    await asyncio.sleep(0.05)  # its events are on their way
+    return explained | {"cached": cached}
+
+
+async def test_predicted_hits_are_the_delivered_ones(start_exact: Any, exact_worker: ExactWorker) -> None:
+    router = await start_exact(exact_worker)
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+    talk, prompt = chat(text(200, seed=1)), {"model": MODEL, "prompt": text(300, seed=2)}
+    bodies = [
+        (talk, "/v1/chat/completions"), (talk, "/v1/chat/completions"), (prompt, "/v1/completions"),
+        (prompt | {"prompt": prompt["prompt"] + " and more"}, "/v1/completions"),
+        (chat(talk["messages"][0]["content"] + text(40, seed=3), n=1), "/v1/chat/completions"),
+        (prompt | {"prompt": list(range(300))}, "/v1/completions"),
+        (prompt | {"prompt": list(range(320))}, "/v1/completions"),
+    ]  # fmt: skip
+    seen = [await ask(router, body, path=path) for body, path in bodies]
+    assert all(each["exact"] for each in seen)
+    assert [each["predicted_hit_tokens"] for each in seen] == [each["cached"] for each in seen] == exact_worker.cached
+    assert [each["cached"] > 0 for each in seen] == [False, True, False, True, True, False, True]
+    foreign = await ask(router, talk, key=CHARLIE_KEY)
+    assert (foreign["exact"], foreign["predicted_hit_tokens"], foreign["cached"]) == (True, 0, 0)
+
+
+async def test_the_pool_says_so_on_the_admin_port(start_exact: Any, exact_worker: ExactWorker) -> None:
+    router = await start_exact(exact_worker)
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+    state = (await router.admin("/state")).json()["exact"]["pools"]["p"]
+    assert (state["status"], state["workers"]["p/w1"]["parity"]) == ("exact", "equal")
+    assert state["workers"]["p/w1"]["events"] == "live"
+    assert 'tidemark_pool_exact{pool="p"} 1.0' in (await router.admin("/metrics")).text
+
+
+async def test_the_request_goes_on_as_it_was_sent(start_exact: Any, exact_worker: ExactWorker) -> None:
+    router = await start_exact(exact_worker)
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+    body = chat(text(50, seed=4), temperature=0.5)
+    await ask(router, body)
+    sent = exact_worker.http.asked[-1].json
+    assert sent.pop("cache_salt") and sent == body
+
+
+async def test_a_worker_that_tokenises_differently_makes_the_pool_approximate(
+    start_exact: Any, exact_worker: ExactWorker, second_worker: ExactWorker
+) -> None:
+    second_worker.shift = 1
+    router = await start_exact(exact_worker, second_worker)
+    await until(lambda: page(router)["status"].startswith("approximate"), "the difference is found")
+    assert page(router)["status"] == "approximate: a worker tokenises differently"
+    assert page(router)["workers"]["p/w2"]["parity"].startswith("different")
+    assert not (await ask(router, chat(text(200, seed=1))))["exact"]
+    assert 'tidemark_pool_exact{pool="p"} 0.0' in (await router.admin("/metrics")).text
+
+
+async def test_a_worker_that_says_nothing_is_asked_again(
+    start_exact: Any, exact_worker: ExactWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exact_pool, "UNPROVEN_S", 0.1)
+    exact_worker.tokenize_status = 503
+    router = await start_exact(exact_worker)
+    await until(lambda: "unknown" in page(router)["workers"]["p/w1"]["parity"], "the worker was asked")
+    assert page(router)["status"].startswith("approximate")
+    assert not (await ask(router, chat(text(200, seed=1))))["exact"]
+    exact_worker.tokenize_status = 200
+    await until(lambda: exact_workers(router) == ["p/w1"], "it is asked again and exact")
+
+
+async def test_a_worker_that_cannot_tell_keeps_its_approximate_match(
+    start_exact: Any, exact_worker: ExactWorker, second_worker: ExactWorker
+) -> None:
+    router = await start_exact(exact_worker)
+    snapshot = exact_snapshot(exact_worker, second_worker)
+    mute = {"p/w2": second_worker.entry(kv_events="", kv_replay="")}
+    snapshot = msgspec.structs.replace(snapshot, workers=snapshot.workers | mute)
+    router.runtime._apply_snapshot(signed(snapshot, version=2), snapshot)
+    await until(lambda: exact_workers(router) == ["p/w1"], "one worker is exact")
+    seen = [await ask(router, chat(text(300, seed=seed))) for seed in (1, 2, 3, 4, 5, 6) for _ in (1, 2)]
+    first, again = seen[::2], seen[1::2]
+    assert all(each["exact"] for each in seen) and {each["worker"] for each in seen} == {"p/w1", "p/w2"}
+    assert [each["worker"] for each in first] == [each["worker"] for each in again]
+    assert all(each["predicted_hit_tokens"] > 200 for each in again)
+    assert all(each["predicted_hit_tokens"] == each["cached"] for each in again if each["worker"] == "p/w1")
+
+
+async def test_a_restarted_worker_is_forgotten_at_once(start_exact: Any, exact_worker: ExactWorker) -> None:
+    router = await start_exact(exact_worker)
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+    body = chat(text(200, seed=1))
+    await ask(router, body)
+    assert (await ask(router, body))["predicted_hit_tokens"] > 100
+    exact_worker.die()
+    await until(lambda: not exact_workers(router), "its end is noticed")
+    lost = await ask(router, body)
+    assert (lost["exact"], lost["predicted_hit_tokens"], lost["cached"]) == (False, 0, 0), "no belief is left either"
+
+
+async def test_a_revived_worker_is_exact_again_with_its_later_life_only(
+    start_exact: Any, exact_worker: ExactWorker
+) -> None:
+    router = await start_exact(exact_worker)
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+    before, after = chat(text(200, seed=1)), chat(text(200, seed=2))
+    await ask(router, before)
+    exact_worker.die()
+    await until(lambda: not exact_workers(router), "its end is noticed")
+    exact_worker.revive()
+    await until(lambda: exact_workers(router) == ["p/w1"], "it is proven and followed again")
+    for body in (before, after, before, after):
+        each = await ask(router, body)
+        assert each["exact"] and each["predicted_hit_tokens"] == each["cached"]
+
+
+async def test_a_long_unseen_prompt_is_tokenised_off_the_loop(
+    start_exact: Any, exact_worker: ExactWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = await start_exact(exact_worker)
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+    finished: list[int] = []
+    finish = ExactTokenizer.finish
+
+    async def noted(self: ExactTokenizer, prepared: Any) -> Any:
+        prefix = await finish(self, prepared)
+        finished.append(prefix.tokens)
+        return prefix
+
+    monkeypatch.setattr(ExactTokenizer, "finish", noted)
+    body = chat(text(6000, seed=5))
+    first = await ask(router, body)
+    again = await ask(router, body)
+    assert len(finished) == 1 and finished[0] == first["predicted_prompt_tokens"]
+    assert again["predicted_hit_tokens"] == again["cached"] > 5000
+
+
+async def test_a_client_may_leave_while_its_prompt_is_tokenised(
+    start_exact: Any, exact_worker: ExactWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = await start_exact(exact_worker)
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+    reading, given_up = asyncio.Event(), asyncio.Event()
+
+    async def slow(self: ExactTokenizer, prepared: Any) -> Any:
+        reading.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            given_up.set()
+
+    monkeypatch.setattr(ExactTokenizer, "finish", slow)
+    asked = len(exact_worker.http.asked)
+    posting = asyncio.create_task(router.post(chat(text(6000, seed=6))))
+    await asyncio.wait_for(reading.wait(), 2)
+    outstanding = router.runtime.table.state(now=0).worker_outstanding
+    assert router.runtime.service.inflight == 1 and sum(outstanding.values()) == 0, "nothing is reserved meanwhile"
+    posting.cancel()
+    await asyncio.wait_for(given_up.wait(), 2)
+    assert router.runtime.service.inflight == 0 and len(exact_worker.http.asked) == asked
+
+
+async def test_a_mistake_in_reading_costs_no_answer(
+    start_exact: Any, exact_worker: ExactWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = await start_exact(exact_worker)
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+
+    def mistake(*args: Any, **kwargs: Any) -> Any:
+        raise KeyError("a mistake")
+
+    monkeypatch.setattr(ExactTokenizer, "prepare", mistake)
+    assert not (await ask(router, chat(text(200, seed=1))))["exact"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "settings", "why"),
+    [
+        ({"tokenizer": "absent"}, {}, "the model folder has no tokenizer.json"),
+        ({"tokenizer": ".."}, {}, "the tokenizer must name one folder"),
+        ({}, {"router_tokenizer_dir": None}, "TIDEMARK_ROUTER_TOKENIZER_DIR is not set"),
+        ({"hash_algorithm": ""}, {}, "no worker has told its block hash"),
+        ({"hash_algorithm": "xxhash"}, {}, "block hash 'xxhash' is not one of sha256, sha256_cbor"),
+    ],
+)
+async def test_a_pool_that_cannot_be_exact_says_why_and_serves(
+    start_exact: Any, exact_worker: ExactWorker, fields: dict[str, Any], settings: dict[str, Any], why: str
+) -> None:
+    router = await start_exact(exact_worker, **settings)
+    snapshot = exact_snapshot(exact_worker, **fields)
+    router.runtime._apply_snapshot(signed(snapshot, version=2), snapshot)
+    await until(lambda: page(router)["status"] == f"approximate: {why}", why)
+    assert not (await ask(router, chat(text(200, seed=1))))["exact"]
+
+
+async def test_workers_with_different_block_hashes_are_not_one_exact_pool(
+    start_exact: Any, exact_worker: ExactWorker, second_worker: ExactWorker
+) -> None:
+    router = await start_exact(exact_worker, second_worker)
+    snapshot = exact_snapshot(exact_worker, second_worker)
+    workers = snapshot.workers | {"p/w2": second_worker.entry(hash_algorithm="sha256_cbor")}
+    snapshot = msgspec.structs.replace(snapshot, workers=workers)
+    router.runtime._apply_snapshot(signed(snapshot, version=2), snapshot)
+    assert page(router)["status"] == "approximate: the workers' block hashes differ"
+
+
+async def test_a_pool_that_drops_its_tokenizer_is_approximate_again(
+    start_exact: Any, exact_worker: ExactWorker
+) -> None:
+    router = await start_exact(exact_worker)
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+    snapshot = exact_snapshot(exact_worker)
+    plain = msgspec.structs.replace(snapshot.pools["p"], tokenizer="")
+    snapshot = msgspec.structs.replace(snapshot, pools={"p": plain})
+    router.runtime._apply_snapshot(signed(snapshot, version=2), snapshot)
+    assert router.runtime.exact.state()["pools"] == {} and not router.runtime.exact.pools
+    assert not (await ask(router, chat(text(200, seed=1))))["exact"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"prompt_logprobs": 1}, {"echo": True, "logprobs": 1}, {"use_beam_search": True, "n": 2}, {"prompt": ["a", "b"]}],
+)
+async def test_requests_that_pass_the_cache_by_are_matched_by_text(
+    start_exact: Any, exact_worker: ExactWorker, fields: dict[str, Any]
+) -> None:
+    router = await start_exact(exact_worker)
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+    api_body = {"model": MODEL, "prompt": text(100, seed=9)} | fields
+    exact_worker.http.script = answer_json()
+    answer = await router.post(api_body, path="/v1/completions")
+    assert answer.status_code == 200
+    explained = (await router.admin(f"/explain?request_id={answer.headers['x-request-id']}")).json()
+    assert not explained["exact"]
