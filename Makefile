@@ -30,7 +30,7 @@ bench: env-tests ## cost of a routed request beside other proxies, cost of a dec
 
 test-vllm: env-tests ## the router against two real vLLM workers on the CPU (first time: 5 min, 3.4 GB)
 	@docker/lab/lab.sh install
-	@trap 'docker/lab/lab.sh down' EXIT; docker/lab/lab.sh up 2 && $(PY) -m pytest -m vllm tests/vllm $(ARGS)
+	@trap 'docker/lab/lab.sh down' EXIT; docker/lab/lab.sh up 2 && $(PY) -m pytest -m vllm tests/exact tests/vllm $(ARGS)
 
 requirements: env ## compile the pinned, hashed requirement files anew
 	@test -x $(UV) || ($(PY) -m venv .venv/uv && .venv/uv/bin/python -m pip install -q uv)
