@@ -38,6 +38,8 @@ class TenantBudgets:
 
     def __init__(self) -> None:
         self._buckets: dict[TenantId, _Bucket] = {}
+        self.any = False
+        """Whether any tenant has a limit: spares the calls where none has."""
 
     def apply(self, tenants: Mapping[TenantId, TenantGrant], *, now: float) -> None:
         """Take the limits in force; a bucket that stays keeps its level."""
@@ -50,6 +52,7 @@ class TenantBudgets:
             known = before.get(tenant)
             level = burst if known is None else min(known.level, burst)
             self._buckets[tenant] = _Bucket(rate, burst, level, now if known is None else known.at)
+        self.any = bool(self._buckets)
 
     def admit(self, tenant: TenantId, *, now: float) -> None:
         """Raises OverBudget when the tenant has used up its share."""

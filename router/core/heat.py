@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from router.contract.ids import NamespaceId, PoolId, WorkerId
 from router.contract.secrets import FleetKey
@@ -21,13 +22,12 @@ HEAT_BLOCKS = 4
 """2 KiB of text: most system prompts are told apart there; a shorter prompt counts at its own depth."""
 
 
-@dataclass(slots=True)
-class _Count:
+class _Count(msgspec.Struct):
     namespace: NamespaceId
     pool: PoolId
     text_bytes: int
     requests: int = 0
-    by_worker: dict[WorkerId, int] = field(default_factory=dict)
+    by_worker: dict[WorkerId, int] = {}
 
 
 class Heat:
@@ -38,10 +38,11 @@ class Heat:
         self._counts: dict[int, _Count] = {}
 
     def count(self, namespace: NamespaceId, pool: PoolId, fingerprint: Fingerprint, worker: WorkerId) -> None:
-        depth = min(len(fingerprint.hashes), HEAT_BLOCKS)
+        hashes = fingerprint.hashes
+        depth = HEAT_BLOCKS if len(hashes) > HEAT_BLOCKS else len(hashes)
         if depth == 0:
             return
-        block = fingerprint.hashes[depth - 1]
+        block = hashes[depth - 1]
         count = self._counts.get(block)
         if count is None:
             if len(self._counts) >= self._prefixes_max:

@@ -18,6 +18,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 HALF_LIFE_S = 20.0
 """Long enough to average over a few dozen requests of a hot prefix, short enough to follow a news event."""
 HOME_LOAD = 0.1
@@ -30,8 +32,7 @@ COLD_REQUESTS = 1.5
 DEPTH_GROWTH = 1.5
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, gc=False):
     load_ms: float
     requests: float
     at: float

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from router.contract.ids import TenantId, WorkerId
-from router.core.beliefs import Beliefs, Holder
+from router.core.beliefs import EPOCHS, Beliefs, Holder
 
 BYTES_PER_ENTRY = 128
 """Of a block or a leaf. Measured on CPython 3.13: a 128-bit int (48), its dict slot at mean fill (56), its mask."""
@@ -146,17 +146,21 @@ class PrefixIndex:
         shard = self._shards.get(tenant)
         if shard is None:
             shard = self._shards[tenant] = _Shard()
-        known = self._touch(shard, hashes, holder)
+        known, current = self._touch(shard, hashes, holder), holder.epochs[-1]
         if known < len(hashes):
-            grown = dict.fromkeys(hashes[known:], holder.history | holder.current.bit)
+            grown = dict.fromkeys(hashes[known:] if known else hashes, holder.history | current.bit)
             shard.blocks[0].update(grown)
-            shard.entries += len(grown)
-            self._live += len(grown)
-            holder.current.blocks += len(grown)
-        self._beliefs.settle(holder, now=now)
+            count = len(grown)
+            shard.entries += count
+            self._live += count
+            current.blocks += count
+        if current.blocks * EPOCHS >= holder.capacity_blocks:
+            self._beliefs.settle(holder, now=now)
         self._make_room(shard, now)
-        self._free_dropped(2 * len(hashes) + 8)
-        self._sweep_some(SWEEP_BLOCKS + 2 * len(hashes))
+        if self._dropped or self._dropped_leaves:
+            self._free_dropped(2 * len(hashes) + 8)
+        if self._sweep or self._beliefs.sweep_due:
+            self._sweep_some(SWEEP_BLOCKS + 2 * len(hashes))
 
     def disbelieve(self, tenant: TenantId, hashes: list[int], worker: WorkerId, *, from_block: int) -> None:
         """The worker does not hold the chain's blocks from `from_block` on; that they were sent stays known."""
@@ -178,8 +182,9 @@ class PrefixIndex:
         shard = self._shards.get(tenant)
         if shard is None:
             return
-        for generation, leaves in zip(shard.blocks, shard.leaves, strict=True):
+        for place, generation in enumerate(shard.blocks):
             if block in generation:
+                leaves = shard.leaves[place]
                 if block not in leaves:
                     shard.entries += 1
                     self._live += 1
@@ -189,7 +194,7 @@ class PrefixIndex:
     def leaf_tokens(self, tenant: TenantId, block: int) -> int:
         """The most tokens of a request that ended in `block`, 0 when none did."""
         shard = self._shards.get(tenant)
-        return 0 if shard is None else max(leaves.get(block, 0) for leaves in shard.leaves)
+        return 0 if shard is None else max([leaves.get(block, 0) for leaves in shard.leaves])
 
     def evicted_at(self, tenant: TenantId) -> float | None:
         """When history of the tenant was last dropped for want of room, None if never."""
@@ -199,6 +204,8 @@ class PrefixIndex:
     def _touch(self, shard: _Shard, hashes: list[int], holder: Holder) -> int:
         """Bring the chain's known blocks into the youngest generation and the worker's current epoch; their count."""
         young, generations = shard.blocks[0], shard.blocks
+        if len(generations) == 1 and hashes[0] not in young:
+            return 0
         cleared = self._beliefs.alive & ~holder.own
         both = holder.history | holder.current.bit
         at, last, fresh, same = 1, None, 0, 0
@@ -328,7 +335,9 @@ def _depth(shard: _Shard, hashes: list[int], wanted: int, high: int) -> int:
         return 0
     if _mask(shard, hashes[high - 1]) & wanted:
         return high
-    low, high = 0, high - 1
+    if high > 1 and not _mask(shard, hashes[0]) & wanted:
+        return 0
+    low, high = min(1, high - 1), high - 1
     while low < high:
         middle = (low + high) // 2
         if _mask(shard, hashes[middle]) & wanted:

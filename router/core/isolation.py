@@ -20,18 +20,23 @@ underrated: whoever makes that text keeps this (for example: equal tools in anot
 Where it cannot be kept, because prompts came in several forms (chat, raw text, token ids) or with media, what lies
 above the byte bound is `unknown`.
 
-A violation is claimed only while history is complete: see `history_complete`. Costs: `begin` O(rivals · log blocks),
-`assess` O(1), and O(m) for the rare answer above the byte bound. Memory: O(namespaces × workers in use), bounded.
+A violation is claimed only while history is complete: see `history_complete`. Costs: `begin` O(1) beside the index,
+`first_byte` O(rivals that begin as an earlier request did), `assess` O(1), and O(m) for the rare answer above the
+byte bound. Memory: O(namespaces × workers in use), bounded.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+import msgspec
 
 from router.contract.ids import NamespaceId, TenantId, WorkerId
 from router.core.fingerprint import common_blocks
 from router.core.index import PrefixIndex
-from router.core.model import Fingerprint, Outcome, Reservation
+from router.core.model import Fingerprint, Grant, Outcome, Reservation
 
 CLOCK_SKEW_S = 1.0
 """Start times of caches and generations come from other machines' clocks: they must be this much later to count."""
@@ -41,7 +46,7 @@ RecordKey = tuple[NamespaceId, int, str, WorkerId]
 
 
 @dataclass(slots=True, eq=False)
-class _Record:
+class Record:
     """What one generation of a namespace sent to one worker, beyond the blocks in the index."""
 
     models: set[str] = field(default_factory=set)
@@ -50,15 +55,21 @@ class _Record:
     loose_tokens: int | None = 0
     """The most P + C of answered requests without a whole block; None when one ended without saying."""
     loose_under_way: int = 0
-    waiting: dict[int, Reservation] = field(default_factory=dict)
-    """Reservations without a first byte, by identity."""
+    waiting: int = 0
+    """Requests without a first byte."""
+    sharing: list[tuple[int, list[int]]] = field(default_factory=list)
+    """Number and chain of the requests that began while others waited, and as an earlier one did."""
+    dropped: bool = False
+    """For want of room: another record may have taken its place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     isolation: str
     """`ok`, `violation`, `unknown` or "" (nothing to check)."""
     bound_tokens: int | None = None
+
+
+NOTHING_TO_CHECK = Verdict("")
 
 
 class HistoryBook:
@@ -67,7 +78,7 @@ class HistoryBook:
         self._histories_max = histories_max
         self._rivals_max = rivals_max
         self._template_tokens_max = template_tokens_max
-        self._records: dict[RecordKey, _Record] = {}
+        self._records: OrderedDict[RecordKey, Record] = OrderedDict()
         self._leaves_under_way: dict[int, int] = {}
         self._unknown_leaves: dict[int, None] = {}
         self.forgotten_at: float | None = None
@@ -76,50 +87,67 @@ class HistoryBook:
 
     def begin(self, reservation: Reservation, *, now: float) -> None:
         """Note a request before its chain enters the index; sets the reservation's history fields."""
-        record = self._record(reservation, now)
-        request = reservation.decision.request
+        request, worker = reservation.decision.request, reservation.decision.worker
+        grant = request.grant
+        record = self._record(grant, worker, now)
         hashes = _hashes(request.fingerprint)
-        reservation.history_requests = record.requests
-        reservation.history_blocks = self._index.history_depth(
-            request.grant.tenant, hashes, reservation.decision.worker
-        )
-        record.requests += 1
-        record.models.add(request.grant.model)
+        number = record.requests
+        depth = self._index.history_depth(grant.tenant, hashes, worker) if hashes else 0
+        reservation.history = record
+        reservation.history_requests, reservation.history_blocks = number, depth
+        record.requests = number + 1
+        record.waiting += 1
+        record.models.add(grant.model)
         record.forms.add(request.form)
-        self._meet_rivals(record, reservation, hashes)
+        if depth and record.waiting > 1:
+            # Whoever shares a block with one that waits was found in the index, where that one's chain is.
+            record.sharing.append((number, hashes))
+            if len(record.sharing) >= 2 * self._rivals_max:
+                del record.sharing[: self._rivals_max]
         if hashes:
             self._leaves_under_way[hashes[-1]] = self._leaves_under_way.get(hashes[-1], 0) + 1
         else:
             record.loose_under_way += 1
 
     def first_byte(self, reservation: Reservation) -> None:
-        """The worker has looked its cache up: later requests cannot have filled it for this one."""
-        record = self._records.get(_key(reservation))
-        if record is not None:
-            record.waiting.pop(id(reservation), None)
+        """The worker has looked its cache up: later requests cannot have filled it for this one. Call it once."""
+        record = reservation.history
+        if record is None:
+            return
+        record.waiting -= 1
+        rivals = record.requests - reservation.history_requests - 1
+        if rivals:
+            if rivals > self._rivals_max:
+                reservation.crowded = True
+            elif record.sharing:
+                _meet_rivals(record, reservation)
+            reservation.history_requests += rivals
+        if not record.waiting:
+            record.sharing.clear()
 
-    def assess(self, reservation: Reservation, outcome: Outcome, *, complete: bool) -> Verdict:
-        """Judge an answer; call before `end`. `complete`: whether history is known to be whole."""
+    def assess(self, reservation: Reservation, outcome: Outcome, complete: Callable[[Reservation], bool]) -> Verdict:
+        """Judge an answer; call it after `first_byte` and before `end`. `complete`: whether history is whole, asked
+        only for an answer above the bound."""
         cached = outcome.cached_tokens
         if cached is None:
-            return Verdict("")
+            return NOTHING_TO_CHECK
         bound = self._bound(reservation, cached)
         if bound is None:
             return Verdict("ok" if cached == 0 else "unknown")
         if cached <= bound:
             return Verdict("ok", bound)
-        return Verdict("violation" if complete and not reservation.crowded else "unknown", bound)
+        return Verdict("violation" if not reservation.crowded and complete(reservation) else "unknown", bound)
 
     def end(self, reservation: Reservation, outcome: Outcome, *, now: float) -> None:
         """The request is over, its P + C known or not."""
-        self.first_byte(reservation)
         request = reservation.decision.request
+        prompt, completion = outcome.prompt_tokens, outcome.completion_tokens
+        total = None if prompt is None or completion is None else prompt + completion
         hashes = _hashes(request.fingerprint)
-        total = _total_tokens(outcome)
         if hashes:
             self._end_leaf(request.grant.tenant, hashes[-1], total, now)
             return
-        record = self._records.get(_key(reservation))
+        record = reservation.history
         if record is not None:
             record.loose_under_way = max(0, record.loose_under_way - 1)
             known = total is not None and record.loose_tokens is not None
@@ -127,9 +155,9 @@ class HistoryBook:
 
     def _bound(self, reservation: Reservation, cached: int) -> int | None:
         """The bound, None where it is not known. Refined only for answers above the cheap part."""
-        record = self._records.get(_key(reservation))
+        record = reservation.history
         fingerprint = reservation.decision.request.fingerprint
-        if record is None or fingerprint is None:
+        if record is None or record.dropped or fingerprint is None:
             # Without text, for example in a list of prompts, one part may have filled the cache for another.
             return None
         if reservation.history_requests == 0 and reservation.history_blocks == 0:
@@ -162,25 +190,10 @@ class HistoryBook:
             most = max(most, self._index.leaf_tokens(tenant, block))
         return most
 
-    def _meet_rivals(self, record: _Record, reservation: Reservation, hashes: list[int]) -> None:
-        """Raise the history of requests that wait on the same worker by what this one shares with them."""
-        if len(record.waiting) >= self._rivals_max:
-            reservation.crowded = True
-            for rival in record.waiting.values():
-                rival.crowded = True
-            return
-        for rival in record.waiting.values():
-            shared = common_blocks(_hashes(rival.decision.request.fingerprint), hashes)
-            rival.history_blocks = max(rival.history_blocks, shared)
-            rival.history_requests += 1
-        record.waiting[id(reservation)] = reservation
-
     def _end_leaf(self, tenant: TenantId, leaf: int, total: int | None, now: float) -> None:
-        under_way = self._leaves_under_way.get(leaf, 0) - 1
-        if under_way > 0:
-            self._leaves_under_way[leaf] = under_way
-        else:
-            self._leaves_under_way.pop(leaf, None)
+        under_way = self._leaves_under_way.pop(leaf, 0)
+        if under_way > 1:
+            self._leaves_under_way[leaf] = under_way - 1
         if total is not None:
             self._index.note_leaf(tenant, leaf, total)
             return
@@ -189,16 +202,34 @@ class HistoryBook:
             del self._unknown_leaves[next(iter(self._unknown_leaves))]
             self.leaves_forgotten_at = now
 
-    def _record(self, reservation: Reservation, now: float) -> _Record:
-        key = _key(reservation)
-        record = self._records.pop(key, None)
+    def _record(self, grant: Grant, worker: WorkerId, now: float) -> Record:
+        policy = grant.policy
+        key = (grant.namespace, policy.generation, policy.generation_nonce, worker)
+        record = self._records.get(key)
         if record is None:
-            record = _Record()
             if len(self._records) >= self._histories_max:
-                del self._records[next(iter(self._records))]
+                _, oldest = self._records.popitem(last=False)
+                oldest.dropped = True
                 self.forgotten_at = now
-        self._records[key] = record
+            record = self._records[key] = Record()
+        else:
+            self._records.move_to_end(key)
         return record
+
+
+def _meet_rivals(record: Record, reservation: Reservation) -> None:
+    """Raise a request's history by what it shares with those that began after it and before its first byte.
+
+    Chains that are equal in one place are equal up to it, so most rivals are told by the first block beyond history.
+    """
+    hashes = _hashes(reservation.decision.request.fingerprint)
+    blocks, number = reservation.history_blocks, reservation.history_requests
+    for rival, chain in record.sharing:
+        if blocks == len(hashes):
+            break
+        if rival > number and len(chain) > blocks and chain[blocks] == hashes[blocks]:
+            blocks = common_blocks(chain, hashes)
+    reservation.history_blocks = blocks
 
 
 def history_complete(*, began_at: float | None, lost_at: list[float | None], other_routers: int | None) -> bool:
@@ -212,16 +243,5 @@ def history_complete(*, began_at: float | None, lost_at: list[float | None], oth
     return all(lost is None or began_at >= lost + CLOCK_SKEW_S for lost in lost_at)
 
 
-def _key(reservation: Reservation) -> RecordKey:
-    grant = reservation.decision.request.grant
-    return (grant.namespace, grant.policy.generation, grant.policy.generation_nonce, reservation.decision.worker)
-
-
 def _hashes(fingerprint: Fingerprint | None) -> list[int]:
     return [] if fingerprint is None else fingerprint.hashes
-
-
-def _total_tokens(outcome: Outcome) -> int | None:
-    if outcome.prompt_tokens is None or outcome.completion_tokens is None:
-        return None
-    return outcome.prompt_tokens + outcome.completion_tokens

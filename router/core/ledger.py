@@ -53,11 +53,13 @@ class Load:
         return pending - min(max(progress, 0.0), PROGRESS_SHARE_MAX * pending)
 
     def _advance(self, tokens_per_s: float, now: float) -> None:
-        done = self.progress_tokens + tokens_per_s * max(0.0, now - self.progress_at)
-        self.progress_tokens = min(done, float(self.pending_tokens))
+        if now > self.progress_at:
+            done = self.progress_tokens + tokens_per_s * (now - self.progress_at)
+            self.progress_tokens = done if done < self.pending_tokens else float(self.pending_tokens)
         self.progress_at = now
 
     def _finish_prefill(self, tokens: int, tokens_per_s: float, now: float) -> None:
         self._advance(tokens_per_s, now)
         self.pending_tokens -= tokens
-        self.progress_tokens = max(0.0, self.progress_tokens - tokens)
+        left = self.progress_tokens - tokens
+        self.progress_tokens = left if left > 0 else 0.0

@@ -17,6 +17,7 @@ from router.contract.telemetry import Candidate
 
 if TYPE_CHECKING:
     from router.core.fleet import RoutableWorker
+    from router.core.isolation import Record
 
 _NO_TEMPLATE = TemplateRef("")
 
@@ -136,10 +137,12 @@ class Reservation(msgspec.Struct, eq=False):
     """The very worker object that carries the load; it may have left the fleet since."""
     ahead_tokens: int = 0
     """Uncached prefill tokens that were pending on the worker before this request."""
+    history: Record | None = None
+    """What its namespace (and generation) sent to the worker."""
     history_blocks: int = 0
-    """Leading blocks that this namespace ever sent to the worker, rivals before the first byte included."""
+    """Leading blocks that this namespace ever sent to the worker; from the first byte on, rivals included."""
     history_requests: int = 0
-    """Requests of this namespace (and generation) on the worker before this one, rivals included."""
+    """Requests of this namespace on the worker before this one; from the first byte on, rivals included."""
     crowded: bool = False
     """Too many rivals to follow: the isolation bound is unknown."""
 

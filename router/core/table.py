@@ -14,7 +14,7 @@ Nothing depends on the number of tenants or keys.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from router.contract.ids import NamespaceId, PoolId, TemplateRef, WorkerId
@@ -43,7 +43,7 @@ from router.core.model import (
 from router.core.peers import PeerLoad
 from router.core.policy_book import PolicyBook
 from router.core.sessions import Sessions
-from router.core.view import HEAT_HALF_LIFE_S, View, first_blocks, view_of
+from router.core.view import HEAT_HALF_LIFE_S, HOME_BLOCKS, View, first_blocks, view_of
 
 DEFAULT_LIMITS = CoreLimits()
 
@@ -193,7 +193,7 @@ class RoutingTable:
         pool = self._fleet.pools.get(request.grant.pool)
         if pool is None:
             raise NoWorker("No worker is available for this model at the moment. Please retry.", 5)
-        if not request.exclude:
+        if self._budgets.any and not request.exclude:
             self._budgets.admit(request.grant.tenant, now=now)
         self._fleet.fade_peers(now)
         session_worker = None
@@ -205,27 +205,34 @@ class RoutingTable:
 
     def reserve(self, decision: Decision, *, now: float) -> Reservation:
         """Count the decision's load at once (C31) and write its prefix into the index. Release it exactly once."""
-        request = decision.request
-        tokens = max(decision.predicted_prompt_tokens - decision.predicted_hit_tokens, 1)
+        request, grant = decision.request, decision.request.grant
+        tokens = decision.predicted_prompt_tokens - decision.predicted_hit_tokens
+        if tokens < 1:
+            tokens = 1
         reservation = Reservation(decision, now, tokens)
         self._histories.begin(reservation, now=now)
         worker = reservation.holder = self._fleet.workers.get(decision.worker)
         if worker is not None:
-            reservation.ahead_tokens = worker.load.pending_tokens
-            worker.load.reserve(tokens, tokens_per_s=worker.rate.tokens_per_s, now=now)
+            load, rate = worker.load, worker.rate.tokens_per_s
+            reservation.ahead_tokens = load.pending_tokens
+            load.reserve(tokens, tokens_per_s=rate, now=now)
             pool = self._fleet.pools.get(worker.pool)
             if pool is not None:
                 pool.outstanding += 1
-                self._add_heat(worker, pool, tokens, now)
-                self._heat_prefix(decision, pool, tokens / worker.rate.tokens_per_s * 1000.0, 1.0, now)
-                pool.reorder(worker)
-        self._budgets.charge(request.grant.tenant, tokens, now=now)
+                load_ms = tokens / rate * 1000.0
+                self._add_heat(worker, pool, load_ms, now)
+                self._heat_prefix(request, pool, load_ms, 1.0, now)
+                if pool.order is not None:
+                    pool.reorder(worker)
+        if self._budgets.any:
+            self._budgets.charge(grant.tenant, tokens, now=now)
         if request.fingerprint is not None:
-            self._index.insert(request.grant.tenant, request.fingerprint.hashes, decision.worker, now=now)
-            self._heat.count(request.grant.namespace, request.grant.pool, request.fingerprint, decision.worker)
-            self._note_room(worker, now)
+            self._index.insert(grant.tenant, request.fingerprint.hashes, decision.worker, now=now)
+            self._heat.count(grant.namespace, grant.pool, request.fingerprint, decision.worker)
+            if worker is not None and worker.capacity_tokens:
+                self._note_room(worker, now)
         if request.session:
-            key = self._sessions.key(request.grant.namespace, request.session)
+            key = self._sessions.key(grant.namespace, request.session)
             self._sessions.remember(key, decision.worker, now=now)
         return reservation
 
@@ -239,7 +246,9 @@ class RoutingTable:
         if worker is not None:
             rate = worker.rate.tokens_per_s
             worker.load.first_byte(reservation.prefill_tokens, tokens_per_s=rate, now=now)
-            self._reorder(worker)
+            pool = self._fleet.pools.get(worker.pool)
+            if pool is not None and pool.order is not None and pool.by_id.get(worker.id) is worker:
+                pool.reorder(worker)
 
     def release(self, reservation: Reservation, outcome: Outcome, *, now: float) -> Assessment:
         """End a reservation: its load goes, its usage teaches, its isolation is judged. A second call is harmless."""
@@ -247,10 +256,12 @@ class RoutingTable:
         if reservation.released:
             return Assessment(decision.predicted_hit_tokens, 0.0, "")
         reservation.released = True
-        self._note_other_routers(now)
+        if self._others_seen:
+            self._note_other_routers(now)
         worker = reservation.holder
-        complete = worker is not None and self._history_complete(reservation, worker)
-        verdict = self._histories.assess(reservation, outcome, complete=complete)
+        if reservation.first_byte_at is None:
+            self._histories.first_byte(reservation)
+        verdict = self._histories.assess(reservation, outcome, self._history_complete)
         self._histories.end(reservation, outcome, now=now)
         saved_ms = 0.0
         if worker is not None:
@@ -260,11 +271,14 @@ class RoutingTable:
             pool = self._fleet.pools.get(worker.pool)
             if pool is not None and pool.by_id.get(worker.id) is worker:
                 pool.outstanding -= 1
-                pool.reorder(worker)
-                self._heat_reply(reservation, pool, now)
-            self._learn(reservation, outcome, worker)
-            self._note_reply(reservation, outcome, worker, now)
-            saved_ms = (outcome.cached_tokens or 0) / worker.rate.tokens_per_s * 1000.0
+                if pool.order is not None:
+                    pool.reorder(worker)
+                if decoding:
+                    self._heat_reply(reservation, pool, now)
+            self._learn(reservation, outcome, worker, pool)
+            self._note_reply(reservation, outcome, worker, pool, now)
+            if outcome.cached_tokens:
+                saved_ms = outcome.cached_tokens / worker.rate.tokens_per_s * 1000.0
         return Assessment(decision.predicted_hit_tokens, saved_ms, verdict.isolation, verdict.bound_tokens)
 
     def worker_failed(self, worker: WorkerId, *, now: float) -> None:
@@ -304,7 +318,9 @@ class RoutingTable:
         matched: dict[WorkerId, int] = {}
         exact = request.exact
         if request.fingerprint is not None and (exact is None or exact.unknown):
-            matched = dict(self._index.matches(request.grant.tenant, request.fingerprint.hashes))
+            found = self._index.matches(request.grant.tenant, request.fingerprint.hashes)
+            if found:
+                matched = dict(found)
         return view_of(request, pool, matched, now=now, alone=self._other_routers == 0)
 
     def drain_heat(self, *, now: float) -> list[PrefixHeat]:
@@ -316,7 +332,7 @@ class RoutingTable:
             self._others_seen_at = now
             self._others_seen = self._other_routers is None or self._other_routers > 0
 
-    def _add_heat(self, worker: RoutableWorker, pool: Pool, tokens: int, now: float) -> None:
+    def _add_heat(self, worker: RoutableWorker, pool: Pool, load_ms: float, now: float) -> None:
         age_s = now - pool.heat_started_at
         if age_s > HEAT_RESCALE_AFTER_S:
             decay = 2.0 ** (-age_s / HEAT_HALF_LIFE_S)
@@ -325,25 +341,29 @@ class RoutingTable:
             pool.heat_ms *= decay
             pool.heat_started_at, age_s = now, 0.0
             pool.take_foreign()
-        grown_ms = tokens / worker.rate.tokens_per_s * 1000.0 * 2.0 ** (age_s / HEAT_HALF_LIFE_S)
+        grown_ms = load_ms * 2.0 ** (age_s / HEAT_HALF_LIFE_S)
         worker.heat_ms += grown_ms
         pool.heat_ms += grown_ms
 
-    def _heat_prefix(self, decision: Decision, pool: Pool, load_ms: float, requests: float, now: float) -> None:
+    def _heat_prefix(self, request: RoutingRequest, pool: Pool, load_ms: float, requests: float, now: float) -> None:
         """Measured heat of the prompt's prefixes, which decides how many homes they have (S3.6)."""
-        request = decision.request
-        hashes = request.exact.block_hashes if request.exact is not None else _hashes(request.fingerprint)
+        hashes: Sequence[int] = ()
+        first = HOME_BLOCKS
+        if request.exact is not None:
+            hashes, first = request.exact.block_hashes, first_blocks(request, pool)
+        elif request.fingerprint is not None:
+            hashes = request.fingerprint.hashes
         if hashes:
-            # Each router sees its share of a prefix's traffic: with others alive the whole is about as many times more.
-            routers = 1 + (self._other_routers or 0)
-            first = first_blocks(request, pool)
-            pool.hot.add(hashes, first, load_ms=load_ms * routers, requests=requests, now=now)
+            if self._other_routers:
+                # Each router sees its share of a prefix's traffic: with others alive the whole is as many times more.
+                load_ms *= 1 + self._other_routers
+            pool.hot.add(hashes, first, load_ms=load_ms, requests=requests, now=now)
 
     def _heat_reply(self, reservation: Reservation, pool: Pool, now: float) -> None:
         """A reply's load: its time under way as a share of the requests that a worker takes at the red line."""
         if reservation.first_byte_at is not None:
             decode_ms = (now - reservation.first_byte_at) * 1000.0 / max(1, pool.policy.spill_outstanding)
-            self._heat_prefix(reservation.decision, pool, decode_ms, 0.0, now)
+            self._heat_prefix(reservation.decision.request, pool, decode_ms, 0.0, now)
 
     def _note_room(self, worker: RoutableWorker | None, now: float) -> None:
         """What of the worker's cache is believed to be free, and what the next block would evict. O(1)."""
@@ -356,26 +376,26 @@ class RoutingTable:
         worker.free_tokens = holder.free_blocks * tokens_a_block
         worker.reuse = holder.tail_reuse(now)
 
-    def _note_reply(self, reservation: Reservation, outcome: Outcome, worker: RoutableWorker, now: float) -> None:
+    def _note_reply(
+        self, reservation: Reservation, outcome: Outcome, worker: RoutableWorker, pool: Pool | None, now: float
+    ) -> None:
         """A reply stays in the worker's cache, and what was predicted too much is given back to the tenant."""
-        grant = reservation.decision.request.grant
-        pool = self._fleet.pools.get(worker.pool)
-        if outcome.completion_tokens and pool is not None and worker.capacity_tokens:
+        if worker.capacity_tokens and outcome.completion_tokens and pool is not None:
             blocks = outcome.completion_tokens * pool.text.bytes_per_token / self._fingerprinter.block_bytes
             self._index.occupy(worker.id, blocks, now=now)
-        charged = reservation.prefill_tokens
+        if not self._budgets.any:
+            return
+        charged, grant = reservation.prefill_tokens, reservation.decision.request.grant
         if outcome.prompt_tokens is not None and outcome.cached_tokens is not None:
             used = max(outcome.prompt_tokens - outcome.cached_tokens, 0)
             self._budgets.charge(grant.tenant, used - charged, now=now)
         elif not outcome.ok and reservation.first_byte_at is None:
             self._budgets.charge(grant.tenant, -charged, now=now)
 
-    def _reorder(self, worker: RoutableWorker) -> None:
-        pool = self._fleet.pools.get(worker.pool)
-        if pool is not None and pool.by_id.get(worker.id) is worker:
-            pool.reorder(worker)
-
-    def _history_complete(self, reservation: Reservation, worker: RoutableWorker) -> bool:
+    def _history_complete(self, reservation: Reservation) -> bool:
+        worker = reservation.holder
+        if worker is None:
+            return False
         grant = reservation.decision.request.grant
         births = [worker.started_at, worker.cache_epoch_at, grant.policy.generation_at or None]
         return history_complete(
@@ -391,7 +411,7 @@ class RoutingTable:
             other_routers=self._other_routers,
         )
 
-    def _learn(self, reservation: Reservation, outcome: Outcome, worker: RoutableWorker) -> None:
+    def _learn(self, reservation: Reservation, outcome: Outcome, worker: RoutableWorker, pool: Pool | None) -> None:
         decision = reservation.decision
         fingerprint = decision.request.fingerprint
         if not outcome.ok:
@@ -404,11 +424,9 @@ class RoutingTable:
                     from_block=_matched_blocks(decision, fingerprint),
                 )
             return
-        if outcome.prompt_tokens is not None:
-            pool = self._fleet.pools.get(worker.pool)
-            if pool is not None and fingerprint is not None:
-                pool.text.observe(text_bytes=fingerprint.text_bytes, prompt_tokens=outcome.prompt_tokens)
-        if outcome.cached_tokens is not None:
+        if outcome.prompt_tokens is not None and pool is not None and fingerprint is not None:
+            pool.text.observe(text_bytes=fingerprint.text_bytes, prompt_tokens=outcome.prompt_tokens)
+        if outcome.cached_tokens is not None and decision.predicted_hit_tokens:
             worker.credit.observe(
                 predicted_tokens=decision.predicted_hit_tokens, delivered_tokens=outcome.cached_tokens
             )
@@ -438,10 +456,6 @@ class RoutingTable:
             return "ejected"
         pool = self._fleet.pools.get(worker.pool)
         return "full" if pool is not None and worker.watermarks.full(pool.policy.watermark) else "ready"
-
-
-def _hashes(fingerprint: Fingerprint | None) -> list[int]:
-    return [] if fingerprint is None else fingerprint.hashes
 
 
 def _matched_blocks(decision: Decision, fingerprint: Fingerprint) -> int:
