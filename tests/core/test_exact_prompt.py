@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from router.contract.snapshot import PoolPolicy
 from router.core.model import ExactMatch, ExactPrompt, Outcome
@@ -97,3 +98,25 @@ def test_the_loop_over_many_holders_still_finds_a_light_one() -> None:
     decision = scene.table.choose(scene.request(None, exact=asked), now=scene.now)
     assert int(decision.worker.rpartition("w")[2]) >= 190
     assert decision.predicted_hit_tokens == 15_984
+
+
+def test_a_worker_that_cannot_tell_keeps_what_it_is_believed_to_hold() -> None:
+    scene, text = Scene(), prompt(1, 8000)
+    silent = scene.serve(text)
+    others = [number for number in range(4) if worker_id(number) != silent]
+    told = exact(2000, {others[0]: 320})
+    request = scene.request(text, exact=replace(told, unknown=frozenset((silent,))))
+    decision = scene.table.choose(request, now=scene.now, explain=True)
+    assert decision.worker == silent and 1500 < decision.predicted_hit_tokens <= 1984
+    assert decision.predicted_hit_tokens % BLOCK == 0
+    matched = {candidate.worker: candidate.matched_tokens for candidate in decision.candidates}
+    assert [matched[worker_id(number)] for number in others] == [320, 0, 0]
+
+
+def test_a_belief_does_not_replace_what_a_worker_tells() -> None:
+    scene, text = Scene(), prompt(1, 8000)
+    home = scene.serve(text)
+    other = next(number for number in range(4) if worker_id(number) != home)
+    request = scene.request(text, exact=replace(exact(2000, {}), unknown=frozenset((worker_id(other),))))
+    decision = scene.table.choose(request, now=scene.now, explain=True)
+    assert {candidate.matched_tokens for candidate in decision.candidates} == {0}

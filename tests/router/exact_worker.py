@@ -30,6 +30,10 @@ class ExactWorker:
         self.shift = 0
         """Added to every token id that it tells: another tokenizer."""
         self.tokenize_status = 200
+        self.lies = False
+        """Whether it tells of blocks that it does not use."""
+        self.mute = False
+        """Whether it tells of nothing."""
         self.cached: list[int] = []
         """Cached tokens of each answer."""
         self._hasher = BlockHasher(algorithm="sha256", block_size=BLOCK_SIZE)
@@ -87,6 +91,7 @@ class ExactWorker:
             await answer_json(answer, status=self.tokenize_status)(asked, writer)
             return
         cached = await self._compute(ids, body["cache_salt"])
+        cached = 0 if self.lies else cached
         self.cached.append(cached)
         details = {"cached_tokens": cached}
         usage = {"prompt_tokens": len(ids), "completion_tokens": 1, "prompt_tokens_details": details}
@@ -106,5 +111,5 @@ class ExactWorker:
     async def _publish(self, events: list[dict[str, Any]]) -> None:
         payload = msgspec.msgpack.encode([0.0, events, 0])
         self._batches.append(payload)
-        if not self._context.closed:
+        if not self._context.closed and not self.mute:
             await self._live.send_multipart([b"kv", (len(self._batches) - 1).to_bytes(8, "big"), payload])

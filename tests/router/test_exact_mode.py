@@ -15,6 +15,7 @@ import pytest_asyncio
 from router.adapters import exact_pool
 from router.adapters.tokenizer import ExactTokenizer
 from router.contract.snapshot import PolicySnapshot, PoolPolicy
+from router.core.exact import silence
 from tests.exact.conftest import model_folder  # noqa: F401 - fixture
 from tests.router.conftest import CHARLIE_KEY, MODEL, RunningRouter, StartRouter, chat, signed, snapshot_for
 from tests.router.exact_worker import BLOCK_SIZE, ExactWorker
@@ -196,6 +197,33 @@ async def test_a_revived_worker_is_exact_again_with_its_later_life_only(
     for body in (before, after, before, after):
         each = await ask(router, body)
         assert each["exact"] and each["predicted_hit_tokens"] == each["cached"]
+
+
+async def test_events_that_answers_do_not_confirm_lose_their_credit(
+    start_exact: Any, exact_worker: ExactWorker
+) -> None:
+    router = await start_exact(exact_worker)
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+    exact_worker.lies = True
+    body = chat(text(200, seed=1))
+    seen = [await ask(router, body) for _ in range(5)]
+    assert [each["predicted_hit_tokens"] > 100 for each in seen] == [False, True, True, True, True]
+    await until(lambda: page(router)["workers"]["p/w1"]["events"] == "degraded: credit", "its credit is lost")
+    await until(lambda: exact_workers(router) == [], "it is not believed any more")
+    assert page(router)["status"] == "approximate: no worker's KV events are complete"
+    assert not (await ask(router, body))["exact"]
+
+
+async def test_events_that_do_not_come_are_noticed_c15(
+    start_exact: Any, exact_worker: ExactWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silence, "SILENT_S", 0.1)
+    router = await start_exact(exact_worker)
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+    exact_worker.mute = True
+    await ask(router, chat(text(1500, seed=1)))
+    await until(lambda: page(router)["workers"]["p/w1"]["events"].startswith("silent"), "its silence is noticed")
+    await until(lambda: exact_workers(router) == [], "it is not believed any more")
 
 
 async def test_a_long_unseen_prompt_is_tokenised_off_the_loop(
