@@ -102,7 +102,8 @@ class Beliefs:
         self._holders: dict[WorkerId, Holder] = {}
         self._epochs: list[Epoch | None] = []
         """By bit position."""
-        self._dead: list[int] = []
+        self.dead: list[int] = []
+        """Retired positions that are not swept from the masks yet."""
         self._free: list[int] = []
 
     @property
@@ -112,7 +113,7 @@ class Beliefs:
 
     @property
     def sweep_due(self) -> bool:
-        return len(self._dead) >= max(DEAD_BITS_MAX, self.alive.bit_count())
+        return len(self.dead) >= max(DEAD_BITS_MAX, self.alive.bit_count())
 
     def get(self, worker: WorkerId) -> Holder | None:
         return self._holders.get(worker)
@@ -176,7 +177,7 @@ class Beliefs:
 
     def take_dead(self) -> list[int]:
         """Positions to sweep from every mask before `free` may be called with them."""
-        dead, self._dead = self._dead, []
+        dead, self.dead = self.dead, []
         return dead
 
     def free(self, positions: list[int]) -> None:
@@ -206,7 +207,7 @@ class Beliefs:
         position = bit.bit_length() - 1
         self.alive &= ~bit
         self._epochs[position] = None
-        self._dead.append(position)
+        self.dead.append(position)
 
 
 def _positions(mask: int) -> Iterator[int]:

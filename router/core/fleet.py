@@ -31,6 +31,11 @@ REQUEST_WAIT_MS = 1.5
 """What a request under way adds to a worker's wait beside its prefill, for that order."""
 
 
+Burden = tuple[float, float, float, float, float, float, float, float, float]
+"""Of one worker: requests under way, weight of a miss, wait for decoding in ms, prefill tokens ahead (most, less the
+progress, least), when that was, free tokens, heat in ms. See `score.py`."""
+
+
 @dataclass(slots=True, eq=False)
 class RoutableWorker:
     """One worker as the choice sees it."""
@@ -63,6 +68,8 @@ class RoutableWorker:
     """Room that is believed to hold nothing; infinite while the capacity is unknown."""
     reuse: float = 0.0
     """Expected reuse of what a prefix beyond the free room evicts, 0…1; copies elsewhere make it less."""
+    burden: Burden | None = None
+    """Remembered by the score; None after every change of what it is made from."""
     place: int = 0
     """In its pool's list."""
     sampled_outstanding: int = 0
@@ -128,6 +135,7 @@ class Pool:
         """What others put on the workers changed, or the unit of heat."""
         self.foreign_requests = sum(worker.foreign_requests for worker in self.workers)
         for worker in self.workers:
+            worker.burden = None
             self.reorder(worker)
 
     def reorder(self, worker: RoutableWorker) -> None:

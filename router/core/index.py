@@ -120,6 +120,8 @@ class PrefixIndex:
         shard = self._shards.get(tenant)
         if shard is None or not hashes:
             return found
+        if len(shard.blocks) == 1 and hashes[0] not in shard.blocks[0]:
+            return found
         wanted = self._beliefs.believed
         depth = _depth(shard, hashes, wanted, len(hashes))
         for _ in range(DEPTHS_MAX):
@@ -134,7 +136,9 @@ class PrefixIndex:
     def history_depth(self, tenant: TenantId, hashes: list[int], worker: WorkerId) -> int:
         """Leading blocks of the chain that were ever sent to the worker: whole history as far as it is kept."""
         shard, holder = self._shards.get(tenant), self._beliefs.get(worker)
-        if shard is None or holder is None:
+        if shard is None or holder is None or not hashes:
+            return 0
+        if len(shard.blocks) == 1 and hashes[0] not in shard.blocks[0]:
             return 0
         return _depth(shard, hashes, holder.history, len(hashes))
 
@@ -156,10 +160,15 @@ class PrefixIndex:
             current.blocks += count
         if current.blocks * EPOCHS >= holder.capacity_blocks:
             self._beliefs.settle(holder, now=now)
-        self._make_room(shard, now)
+        if (
+            len(shard.blocks[0]) + len(shard.leaves[0]) > self._generation_max
+            or shard.entries > self._tenant_max
+            or self._live > self._live_max
+        ):
+            self._make_room(shard, now)
         if self._dropped or self._dropped_leaves:
             self._free_dropped(2 * len(hashes) + 8)
-        if self._sweep or self._beliefs.sweep_due:
+        if self._sweep or self._beliefs.dead:
             self._sweep_some(SWEEP_BLOCKS + 2 * len(hashes))
 
     def disbelieve(self, tenant: TenantId, hashes: list[int], worker: WorkerId, *, from_block: int) -> None:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable
 
 from router.contract.telemetry import Candidate
-from router.core.fleet import RoutableWorker
+from router.core.fleet import Burden, RoutableWorker
 from router.core.ledger import PROGRESS_SHARE_MAX
 from router.core.view import Terms, View
 
@@ -33,8 +33,6 @@ DECODE_INTERFERENCE_MS = 1.5
 IMBALANCE_SHARE = 0.1
 """Part of a cold prefill charged for each request above the fair share or the red line."""
 
-PROGRESS_LEFT = 1.0 - PROGRESS_SHARE_MAX
-
 
 def score(view: View, worker: RoutableWorker) -> Terms:
     """The worker's terms, kept in the view."""
@@ -48,51 +46,77 @@ def score(view: View, worker: RoutableWorker) -> Terms:
 def best_net(view: View, workers: Iterable[RoutableWorker]) -> float:
     """Scores workers into `view.terms`; the best net gain in ms.
 
-    One loop without calls: it runs once for each worker of each request, and is a quarter of the core's work.
+    One loop without calls, over what `_burden` remembers: it runs for each worker of each request.
     """
-    terms_of, now, prompt_tokens, cold_ms = view.terms, view.now, view.prompt_tokens, view.cold_ms
-    held, homes, fair_heat_ms = view.held, view.homes, view.fair_heat_ms
-    fair_outstanding, priority_weight = view.fair_outstanding, view.queue_weight - 1.0
+    terms_of, held, now, cold_ms = view.terms, view.held, view.now, view.cold_ms
+    fair_outstanding, fair_heat_ms = view.fair_outstanding, view.fair_heat_ms
+    uncached_tokens: float = view.prompt_tokens
+    special = bool(held) or bool(view.homes) or view.queue_weight != 1.0
+    above_ms = IMBALANCE_SHARE * cold_ms + DECODE_INTERFERENCE_MS
+    transfer = priority = replica = 0.0
     best = -math.inf
     for worker in workers:
-        load = worker.load
+        outstanding, miss_weight, wait_ms, most, left, least, at, free, heat_ms = worker.burden or _burden(worker)
         rate = worker.rate.tokens_per_s
-        uncached_tokens: float = prompt_tokens
-        queue = imbalance = transfer = priority = replica = 0.0
-        held_blocks = 0
-        if held and worker.id in held:
-            hit = view.hit(worker)
-            held_blocks, transfer = hit.blocks, hit.transfer_ms
-            uncached_tokens -= hit.tokens * worker.credit.share
+        if special:
+            uncached_tokens, transfer, replica = _found(view, worker)
         uncached_ms = uncached_tokens / rate * 1000.0
-        if uncached_tokens <= worker.free_tokens:
-            pressure = uncached_ms * worker.churn
-        else:
-            pressure = uncached_ms * _evicted_share(worker, uncached_tokens)
-        outstanding = load.outstanding + worker.foreign_requests
+        pressure = uncached_ms * miss_weight
+        if uncached_tokens > free:
+            pressure += uncached_ms * _evicted_share(worker, uncached_tokens)
+        queue = imbalance = 0.0
         if outstanding:
-            waiting = worker.peer_tokens
-            if pending := load.pending_tokens:
-                # `Load.remaining_tokens`, without the call.
-                left = pending - (load.progress_tokens + rate * (now - load.progress_at))
-                waiting += max(left, PROGRESS_LEFT * pending) if left < pending else pending
-            queue = waiting / rate * 1000.0 + (load.decoding + worker.foreign_requests) * DECODE_INTERFERENCE_MS
-            if priority_weight:
-                priority = queue * priority_weight
-            pressure += uncached_ms * MISS_WEIGHT * outstanding / (outstanding + BUSY_REQUESTS)
+            left -= rate * (now - at)
+            if left < least:
+                left = least
+            elif left > most:
+                left = most
+            queue = left / rate * 1000.0 + wait_ms
             if outstanding > fair_outstanding:
-                above = outstanding - fair_outstanding
-                imbalance = above * (IMBALANCE_SHARE * cold_ms + DECODE_INTERFERENCE_MS)
-        if worker.heat_ms > fair_heat_ms:
-            imbalance += (worker.heat_ms - fair_heat_ms) * view.hot_spot_factor
-        if homes and held_blocks < view.head_blocks and worker.id in homes:
-            replica = (view.head_blocks - held_blocks) * view.tokens_a_block / rate * 1000.0
+                imbalance = (outstanding - fair_outstanding) * above_ms
+        if heat_ms > fair_heat_ms:
+            imbalance += (heat_ms - fair_heat_ms) * view.hot_spot_factor
         saved = cold_ms - uncached_ms
-        net = saved - queue - pressure - imbalance - transfer - priority + replica
+        net = saved - queue - pressure - imbalance
+        if special:
+            priority = queue * (view.queue_weight - 1.0)
+            net = net - transfer - priority + replica
         terms_of[worker.id] = (net, saved, queue, pressure, imbalance, transfer, priority, replica)
         if net > best:
             best = net
     return best
+
+
+def _burden(worker: RoutableWorker) -> Burden:
+    """What of a worker's score is the same for every request until its load or its samples change."""
+    load, foreign = worker.load, worker.foreign_requests
+    pending, outstanding = load.pending_tokens, load.outstanding + foreign
+    burden = worker.burden = (
+        outstanding,
+        worker.churn + MISS_WEIGHT * outstanding / (outstanding + BUSY_REQUESTS),
+        (load.decoding + foreign) * DECODE_INTERFERENCE_MS,
+        # `Load.remaining_tokens` and the peers' tokens, but for the progress since `progress_at`.
+        pending + worker.peer_tokens,
+        pending - load.progress_tokens + worker.peer_tokens,
+        pending * (1.0 - PROGRESS_SHARE_MAX) + worker.peer_tokens,
+        load.progress_at,
+        worker.free_tokens,
+        worker.heat_ms,
+    )
+    return burden
+
+
+def _found(view: View, worker: RoutableWorker) -> tuple[float, float, float]:
+    """Uncached tokens, and transfer and replica in ms: what depends on what the worker holds."""
+    uncached_tokens, transfer, replica = float(view.prompt_tokens), 0.0, 0.0
+    held_blocks = 0
+    if worker.id in view.held:
+        hit = view.hit(worker)
+        held_blocks, transfer = hit.blocks, hit.transfer_ms
+        uncached_tokens -= hit.tokens * worker.credit.share
+    if held_blocks < view.head_blocks and worker.id in view.homes:
+        replica = (view.head_blocks - held_blocks) * view.tokens_a_block / worker.rate.tokens_per_s * 1000.0
+    return uncached_tokens, transfer, replica
 
 
 def predicted_ttft_ms(view: View, terms: Terms) -> float:
@@ -120,9 +144,6 @@ def candidate(view: View, worker: RoutableWorker, excluded: str) -> Candidate:
 
 
 def _evicted_share(worker: RoutableWorker, uncached_tokens: float) -> float:
-    """Expected recomputation of what the miss evicts, as a share of its own prefill (S3.7): the part beyond the free
-    room times the reuse expected of what goes for it, or the measured churn where that is more."""
-    free_tokens = worker.free_tokens
-    if uncached_tokens <= free_tokens:
-        return worker.churn
-    return max(worker.churn, worker.reuse * (1.0 - free_tokens / uncached_tokens))
+    """Expected recomputation of what the miss evicts, as a share of its own prefill (S3.7), beyond the measured churn:
+    the part above the free room times the reuse expected of what goes for it."""
+    return max(0.0, worker.reuse * (1.0 - worker.free_tokens / uncached_tokens) - worker.churn)

@@ -216,6 +216,7 @@ class RoutingTable:
             load, rate = worker.load, worker.rate.tokens_per_s
             reservation.ahead_tokens = load.pending_tokens
             load.reserve(tokens, tokens_per_s=rate, now=now)
+            worker.burden = None
             pool = self._fleet.pools.get(worker.pool)
             if pool is not None:
                 pool.outstanding += 1
@@ -246,6 +247,7 @@ class RoutingTable:
         if worker is not None:
             rate = worker.rate.tokens_per_s
             worker.load.first_byte(reservation.prefill_tokens, tokens_per_s=rate, now=now)
+            worker.burden = None
             pool = self._fleet.pools.get(worker.pool)
             if pool is not None and pool.order is not None and pool.by_id.get(worker.id) is worker:
                 pool.reorder(worker)
@@ -268,6 +270,7 @@ class RoutingTable:
             decoding = reservation.first_byte_at is not None
             rate = worker.rate.tokens_per_s
             worker.load.release(reservation.prefill_tokens, tokens_per_s=rate, now=now, decoding=decoding)
+            worker.burden = None
             pool = self._fleet.pools.get(worker.pool)
             if pool is not None and pool.by_id.get(worker.id) is worker:
                 pool.outstanding -= 1

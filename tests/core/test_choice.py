@@ -51,8 +51,9 @@ def test_s3_4_waiting_longer_than_the_cache_saves_sends_it_to_the_other_worker()
     set_rate(scene, 0, 4096 / 0.080)
     set_rate(scene, 1, 4096 / 0.045)
     assert scene.choose(text).worker == W[0]
-    load = scene.table._fleet.workers[W[0]].load
-    load.reserve(int(0.120 * 4096 / 0.080), tokens_per_s=4096 / 0.080, now=scene.now)
+    worker = scene.table._fleet.workers[W[0]]
+    worker.load.reserve(int(0.120 * 4096 / 0.080), tokens_per_s=4096 / 0.080, now=scene.now)
+    worker.burden = None
     decision = scene.choose(text)
     queue = {candidate.worker: candidate.queue_ms for candidate in decision.candidates}
     assert queue[W[0]] == pytest.approx(120, abs=1)
