@@ -25,6 +25,8 @@ from router.service import NO_TEMPLATE, Call, Recorder
 
 RECENT_MAX = 1000
 """Decisions kept besides the samples: about 0.5 KB each and 40 bytes for each block of the prompt."""
+RECENT_EXACT_BLOCKS_MAX = 1_000_000
+"""Blocks of their exact prompts, which are as small as 64 bytes of text: 40 MB. Above it the oldest decisions go."""
 
 Page = dict[str, Any]  # Any: a page for people, of many kinds of values
 
@@ -44,6 +46,7 @@ class RecentDecisions:
     def __init__(self, behind: Recorder) -> None:
         self._behind = behind
         self._pasts: dict[str, _Past] = {}
+        self._exact_blocks = 0
 
     def record(self, call: Call) -> None:
         self._behind.record(call)
@@ -51,8 +54,12 @@ class RecentDecisions:
         if decision is None:
             return
         if len(self._pasts) >= RECENT_MAX:
-            del self._pasts[next(iter(self._pasts))]
+            self._forget_oldest()
         request = decision.request
+        if request.exact is not None:
+            self._exact_blocks += len(request.exact.block_hashes)
+            while self._exact_blocks > RECENT_EXACT_BLOCKS_MAX and self._pasts:
+                self._forget_oldest()
         if request.session:
             # Nobody else looks at a finished call's decision.
             decision.request = RoutingRequest(
@@ -62,6 +69,11 @@ class RecentDecisions:
 
     def record_refusal(self, kind: str) -> None:
         self._behind.record_refusal(kind)
+
+    def _forget_oldest(self) -> None:
+        exact = self._pasts.pop(next(iter(self._pasts))).decision.request.exact
+        if exact is not None:
+            self._exact_blocks -= len(exact.block_hashes)
 
     def get(self, request_id: str) -> _Past | None:
         return self._pasts.get(request_id)

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from router import explaining
 from router.adapters import exact_pool
 from router.adapters.tokenizer import ExactTokenizer
 from router.contract.snapshot import PolicySnapshot, PoolPolicy
@@ -344,3 +345,14 @@ async def test_requests_that_pass_the_cache_by_are_matched_by_text(
     assert answer.status_code == 200
     explained = (await router.admin(f"/explain?request_id={answer.headers['x-request-id']}")).json()
     assert not explained["exact"]
+
+
+async def test_recent_decisions_are_bounded_by_their_blocks_too(
+    start_exact: Any, exact_worker: ExactWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explaining, "RECENT_EXACT_BLOCKS_MAX", 100)
+    router = await start_exact(exact_worker)
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+    ids = [(await ask(router, chat(text(400, seed=seed))))["request_id"] for seed in (1, 2, 3)]
+    kept = [router.runtime._explainer._recent.get(each) is not None for each in ids]
+    assert kept == [False, False, True], "each has more than 50 blocks"
