@@ -69,6 +69,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def browser(chromium_path: str) -> Iterator[Browser]:
     """Playwright keeps an event loop running in this thread until it ends: tests after the module need theirs."""
+    with launched(chromium_path) as opened:
+        yield opened
+
+
+@contextlib.contextmanager
+def launched(chromium_path: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=chromium_path, args=ARGUMENTS)
         yield opened

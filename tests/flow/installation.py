@@ -51,22 +51,32 @@ class Installation:
         }
         self.ports["TIDEMARK_DEMO_WORKER_PORT"] = FIRST_WORKER_PORTS[os.getpid() % len(FIRST_WORKER_PORTS)]
         self.process: subprocess.Popen[bytes] | None = None
+        self.environment: dict[str, str] = {}
 
-    def start(self, *arguments: str) -> None:
-        names = {name: str(port) for name, port in self.ports.items()}
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("TIDEMARK_")}
-        environment.pop("REDIS_URL", None)
-        environment.pop("DJANGO_SETTINGS_MODULE", None)
+    def start(self, *arguments: str, environment: dict[str, str] | None = None) -> None:
+        self.environment = self._environment() | (environment or {})
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "manage.py", "up", *arguments],
                 cwd=ROOT,
-                env={**environment, **names, "TIDEMARK_RUN_DIR": str(self.run_dir)},
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def _environment(self) -> dict[str, str]:
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("TIDEMARK_")}
+        inherited.pop("REDIS_URL", None)
+        inherited.pop("DJANGO_SETTINGS_MODULE", None)
+        names = {name: str(port) for name, port in self.ports.items()}
+        return {**inherited, **names, "TIDEMARK_RUN_DIR": str(self.run_dir)}
+
+    def django(self, code: str) -> None:
+        """Run code inside the installation's control plane."""
+        command = [sys.executable, "manage.py", "shell", "-v", "0", "-c", code]
+        subprocess.run(command, cwd=ROOT, env=self.environment, check=True, timeout=60)
 
     def wait_until_serving(self) -> None:
         wait_until(lambda: "serving after" in self.log(), SERVING_WITHIN_S, "serving", self.log)
