@@ -27,9 +27,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker(marker) and not found[program]:
                 _missing[program] = _missing.get(program, 0) + 1
                 item.add_marker(pytest.mark.skip(reason=f"{program} is not installed"))
-        # Real workers cost gigabytes and minutes: those tests run when they are asked for by marker.
-        if item.get_closest_marker("vllm") and "vllm" not in (config.option.markexpr or ""):
-            item.add_marker(pytest.mark.skip(reason="make test-vllm runs it"))
+    _leave_out_real_workers(config, items)
+
+
+def _leave_out_real_workers(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Real workers cost gigabytes and minutes: those tests run when they are asked for by marker (`make test-vllm`)."""
+    if "vllm" not in (config.option.markexpr or ""):
+        left_out = [item for item in items if item.get_closest_marker("vllm")]
+        items[:] = [item for item in items if not item.get_closest_marker("vllm")]
+        config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
