@@ -69,6 +69,8 @@ class Holder:
     """Blocks sent to it since its last epoch was retired that had been known and that nobody held any more."""
     tail_s: float = 0.0
     """Mean time that its epochs lay closed before they were retired, 0 before the first."""
+    doubted: Epoch | None = None
+    """The epoch in which blocks were last disbelieved: other chains may go on beyond what lost its bits."""
     turned_over: bool = False
     """Whether an epoch was ever retired for want of room: from then on the cache itself is full."""
 

@@ -20,6 +20,10 @@ underrated: whoever makes that text keeps this (for example: equal tools in anot
 Where it cannot be kept, because prompts came in several forms (chat, raw text, token ids) or with media, what lies
 above the byte bound is `unknown`.
 
+An exact prompt's hits need no more explanation than the worker's own events: their block hashes chain from this
+namespace's salt, so whoever tells of one computed it under that salt. It covers templates that leave out what the text
+has, such as tools. A worker that ignores salts tells of other hashes and is left to the history.
+
 A violation is claimed only while history is complete: see `history_complete`. Costs: `begin` O(1) beside the index,
 `first_byte` O(rivals that begin as an earlier request did), `assess` O(1), and O(m) for the rare answer above the
 byte bound. Memory: O(namespaces × workers in use), bounded.
@@ -136,6 +140,9 @@ class HistoryBook:
             return Verdict("ok" if cached == 0 else "unknown")
         if cached <= bound:
             return Verdict("ok", bound)
+        told = _told_tokens(reservation)
+        if cached <= told:
+            return Verdict("ok", told)
         return Verdict("violation" if not reservation.crowded and complete(reservation) else "unknown", bound)
 
     def end(self, reservation: Reservation, outcome: Outcome, *, now: float) -> None:
@@ -241,6 +248,13 @@ def history_complete(*, began_at: float | None, lost_at: list[float | None], oth
     if began_at is None or other_routers is None or other_routers > 0:
         return False
     return all(lost is None or began_at >= lost + CLOCK_SKEW_S for lost in lost_at)
+
+
+def _told_tokens(reservation: Reservation) -> int:
+    """What the worker itself told that it holds of an exact prompt, 0 where it cannot tell."""
+    decision = reservation.decision
+    exact = decision.request.exact
+    return 0 if exact is None or decision.worker in exact.unknown else decision.predicted_hit_tokens
 
 
 def _hashes(fingerprint: Fingerprint | None) -> list[int]:

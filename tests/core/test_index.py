@@ -175,3 +175,53 @@ def test_matches_agree_with_a_plain_model(done: list[tuple[str, int, int, int]],
     found = index.matches(ALICE, wanted)
     assert dict(found) == expected
     assert [depth for _, depth in found] == sorted((depth for _, depth in found), reverse=True)
+
+
+def test_blocks_that_were_disbelieved_under_a_longer_chain_are_believed_when_sent_again() -> None:
+    index, trunk = new_index(), chain(1, 20)
+    index.insert(ALICE, trunk[:5], W[0], now=0)
+    index.insert(ALICE, trunk, W[0], now=0)
+    index.disbelieve(ALICE, trunk[:5], W[0], from_block=3)
+    assert index.matches(ALICE, trunk[:5]) == [(W[0], 3)]
+    index.insert(ALICE, trunk, W[0], now=0)
+    assert index.matches(ALICE, trunk[:5]) == [(W[0], 5)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("insert", "insert", "insert", "refuse", "wipe")),
+            st.integers(0, 2),
+            st.integers(0, 3),
+            st.integers(1, 40),
+        ),
+        min_size=5,
+        max_size=40,
+    )
+)
+def test_touching_only_what_is_not_settled_changes_nothing(steps: list[tuple[str, int, int, int]]) -> None:
+    """Against an index that touches every block: few entries and small caches, so that generations and epochs turn."""
+    trunk = chain(1, 40)
+    chains = [trunk, branch(trunk, 12, 2, 40), branch(trunk, 25, 3, 40), chain(4, 40)]
+    settled, whole = new_index(entries_max=600), new_index(entries_max=600)
+    for index in (settled, whole):
+        for worker in W:
+            index.set_capacity(worker, 60)
+    for now, (step, worker, which, length) in enumerate(steps):
+        hashes = chains[which][:length]
+        for index in (settled, whole):
+            for holder in [index.holder(each) for each in W] if index is whole else []:
+                assert holder is not None
+                holder.doubted = holder.current
+            if step == "insert":
+                index.insert(ALICE, hashes, W[worker], now=now)
+            elif step == "refuse":
+                index.insert(ALICE, hashes, W[worker], now=now)
+                index.disbelieve(ALICE, hashes, W[worker], from_block=length // 2)
+            else:
+                index.wipe(W[worker])
+        for every in chains:
+            assert settled.matches(ALICE, every) == whole.matches(ALICE, every)
+            for each in W[:3]:
+                assert settled.history_depth(ALICE, every, each) == whole.history_depth(ALICE, every, each)
