@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -356,3 +357,22 @@ async def test_recent_decisions_are_bounded_by_their_blocks_too(
     ids = [(await ask(router, chat(text(400, seed=seed))))["request_id"] for seed in (1, 2, 3)]
     kept = [router.runtime._explainer._recent.get(each) is not None for each in ids]
     assert kept == [False, False, True], "each has more than 50 blocks"
+
+
+async def test_a_template_that_leaves_tools_out_is_no_violation_s8(start_exact: Any, exact_worker: ExactWorker) -> None:
+    """Equal tokens of different texts: the salted blocks that the worker told of explain the hit."""
+    router = await start_exact(exact_worker)
+    snapshot = exact_snapshot(exact_worker)
+    spaces = snapshot.namespaces
+    # A generation that began after all that the router may have missed: its history is whole.
+    begun = {name: msgspec.structs.replace(space, generation_at=time.time() + 60) for name, space in spaces.items()}
+    snapshot = msgspec.structs.replace(snapshot, namespaces=begun)
+    router.runtime._apply_snapshot(signed(snapshot, version=2), snapshot)
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+    words = text(1500, seed=1)
+    tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
+    await ask(router, chat(words))
+    again = await ask(router, chat(words, tools=[tool], tool_choice="none"))
+    assert again["predicted_hit_tokens"] == again["cached"] > 1000
+    router.runtime.telemetry.close_second(time.time())
+    assert router.runtime.telemetry.totals.violations == 0

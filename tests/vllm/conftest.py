@@ -52,7 +52,7 @@ def workers() -> tuple[str, ...]:
     return WORKER_URLS
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stack(workers: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     run_dir: Path = tmp_path_factory.mktemp("vllm-run")
     stack = Stack(run_dir)
@@ -63,12 +63,12 @@ def stack(workers: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) ->
         stack.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def operator(stack: Stack) -> Operator:
     return Operator(stack)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def fleet(operator: Operator, workers: tuple[str, ...]) -> list[dict[str, object]]:
     """The pool `tiny` with both workers, each live-tested; the answers of the tests."""
     operator.post("pools", {"id": "tiny", "name": "Tiny", "block_size": 32, "models": ["tiny"]})
@@ -79,7 +79,7 @@ def fleet(operator: Operator, workers: tuple[str, ...]) -> list[dict[str, object
     return reports
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tenancy(operator: Operator, fleet: object, stack: Stack) -> Tenancy:
     keys = {}
     for tenant, people in (("acme", ("alice", "bob")), ("globex", ("charlie",))):

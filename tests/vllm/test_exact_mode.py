@@ -85,6 +85,10 @@ def test_predicted_hits_are_the_delivered_ones(
     assert seen["tiny/w1"] > 30 and seen["tiny/w2"] > 30 and 0 < seen["stream"] < REQUESTS > seen["chat"] > 0
     assert evicted > 300 and hits > tokens * 0.2
     assert share >= SHARE_EQUAL_MIN, wrong
+    violations = stack.python(
+        "from controlplane.isolation.models import IsolationViolation\nresult = IsolationViolation.objects.count()"
+    )
+    assert violations == 0
 
 
 def test_a_restarted_worker_is_forgotten_at_once(
