@@ -15,7 +15,7 @@ An explanation scores all.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from router.contract.ids import WorkerId
 from router.core.fleet import RoutableWorker
@@ -142,7 +142,7 @@ def _consider(view: View, holders: Sequence[RoutableWorker]) -> list[RoutableWor
     return eligible or _filter(view)
 
 
-def _some(homes: frozenset[WorkerId]) -> Iterable[WorkerId]:
+def _some(homes: Mapping[WorkerId, None]) -> Iterable[WorkerId]:
     """Homes to score: of very many the lightest are scored anyway."""
     return homes if len(homes) <= HOLDERS_MAX else ()
 

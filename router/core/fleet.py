@@ -108,7 +108,7 @@ class Pool:
     order: WaitOrder | None = None
     """Only of a pool that is too large to be scanned."""
     _full: dict[Watermark, frozenset[WorkerId]] = field(default_factory=dict)
-    _homes: dict[tuple[int, int], frozenset[WorkerId]] = field(default_factory=dict)
+    _homes: dict[tuple[int, int], dict[WorkerId, None]] = field(default_factory=dict)
 
     def take_members(self, members: list[RoutableWorker]) -> None:
         """Set the workers and what is derived from them."""
@@ -154,8 +154,9 @@ class Pool:
             self._full[watermark] = full
         return full
 
-    def homes(self, key: int, count: int) -> frozenset[WorkerId]:
-        """The first `count` serving workers on the ring from `key`; remembered, since hot prefixes come often."""
+    def homes(self, key: int, count: int) -> Mapping[WorkerId, None]:
+        """The first `count` serving workers on the ring from `key`, in that order: equal in every process. Remembered,
+        since hot prefixes come often."""
         if count >= len(self.serving):
             key, count = 0, len(self.serving)
         homes = self._homes.get((key, count))
@@ -163,7 +164,7 @@ class Pool:
             if len(self._homes) >= HOMES_MAX:
                 self._homes.clear()
             found = self.ring.homes(key, count, lambda worker: self.by_id[worker].state == "ready")
-            homes = self._homes[(key, count)] = frozenset(found)
+            homes = self._homes[(key, count)] = dict.fromkeys(found)
         return homes
 
     def panics(self, now: float) -> bool:

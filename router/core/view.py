@@ -31,7 +31,7 @@ HEAD_SHARE = 2.0
 PRIORITY_MAX = 4
 """Steps of priority; each weighs the queue by √2, so that the extremes are 4 times and a quarter."""
 
-NO_HOMES: frozenset[WorkerId] = frozenset()
+NO_HOMES: Mapping[WorkerId, None] = {}
 _NOTHING = Hit(0, 0)
 
 
@@ -67,7 +67,7 @@ class View(msgspec.Struct, eq=False):
     """Whether other routers rely on the ring to find what this one placed: they share no index with it."""
     hot: HotHead | None
     """The part of the prompt that is hot enough for several homes."""
-    homes: frozenset[WorkerId]
+    homes: Mapping[WorkerId, None]
     """Its homes; empty without a hot head, and for a prompt that goes on far beyond it on some worker."""
     head_blocks: int = 0
     """Blocks that a copy of the head brings to a home: the hot ones, to where the deepest holder ends."""
@@ -102,7 +102,7 @@ class View(msgspec.Struct, eq=False):
         if self.hot is None:
             return
         if deepest_blocks > HEAD_SHARE * self.hot.blocks:
-            self.homes = frozenset()
+            self.homes = NO_HOMES
         else:
             self.head_blocks = max(self.hot.blocks, deepest_blocks)
 
