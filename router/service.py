@@ -474,7 +474,14 @@ class RouterService:
     def client_left(self, call: Call) -> None:
         if call.connecting is not None:
             call.connecting.cancel()
-        self._let_go(call, CLIENT_LEFT)
+        relay = call.relay
+        if isinstance(relay, StreamRelay | NamedEventRelay) and relay.ended and not relay.failed:
+            # It had its whole answer, and closed before the end of the framing came.
+            self._let_go(call, self._outcome(call, relay))
+            if self._exact_pools and self._exact is not None:
+                self._exact.answered(call)
+        else:
+            self._let_go(call, CLIENT_LEFT)
         self._finish(call)
 
     def _worker_failed(self, call: Call, failure: UpstreamFailed) -> None:

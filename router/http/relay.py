@@ -133,6 +133,11 @@ class StreamRelay:
         out = self._events(payload)
         return out + self._finish() if self._reader.done else out
 
+    @property
+    def ended(self) -> bool:
+        """The end mark is here; of the stream only its framing may be missing."""
+        return self._done_seen
+
     def end(self) -> bytes:
         if not self._eof_framed or not self._done_seen:
             return b""

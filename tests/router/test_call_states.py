@@ -10,7 +10,16 @@ import pytest
 from router import service
 from router.http.upstream import WorkerPool
 from tests.router.conftest import ALICE_KEY, RunningRouter, chat
-from tests.router.scripted_worker import Asked, ScriptedWorker, answer_json, event, stream
+from tests.router.scripted_worker import (
+    DONE,
+    STREAM_HEAD,
+    Asked,
+    ScriptedWorker,
+    answer_json,
+    event,
+    stream,
+    usage_event,
+)
 
 
 def held(router: RunningRouter) -> tuple[int, int]:
@@ -111,3 +120,30 @@ async def test_requests_sent_ahead_are_answered_in_order(router: RunningRouter, 
     places = [answers.index(b"number %d" % i) for i in range(5)]
     assert places == sorted(places)
     assert held(router) == (0, 0)
+
+
+async def test_a_client_that_closes_behind_the_end_mark_had_its_whole_answer(
+    router: RunningRouter, worker: ScriptedWorker
+) -> None:
+    async def all_but_the_last_chunk(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD + last_chunk_held_back(event("a"), usage_event(), DONE))
+        await asyncio.sleep(60)
+
+    worker.script = all_but_the_last_chunk
+    async with (
+        router.client() as client,
+        client.stream("POST", "/v1/chat/completions", json=chat(stream=True)) as answer,
+    ):
+        async for line in answer.aiter_lines():
+            if line == "data: [DONE]":
+                break
+    for _ in range(100):
+        if held(router) == (0, 0):
+            break
+        await asyncio.sleep(0.01)
+    rows, _, _ = router.runtime.telemetry._second.take()
+    assert [(row.requests, row.errors, row.usage_known, row.hit_tokens) for row in rows] == [(1, {}, 1, 64)]
+
+
+def last_chunk_held_back(*events: bytes) -> bytes:
+    return b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in events)
