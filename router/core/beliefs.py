@@ -87,12 +87,12 @@ class Holder:
         """Room that holds nothing; infinite while the capacity is unknown."""
         return 0.0 if self.turned_over else max(0.0, self.capacity_blocks - self.resident_blocks)
 
-    def tail_reuse(self, now: float) -> float:
+    def tail_reuse(self, measured: float, *, now: float) -> float:
         """Expected reuse of what goes next, 0…1: measured, less what others hold too, less the longer it lay idle."""
         oldest = self.epochs[0]
         alone = 1.0 - min(1.0, oldest.replicas / oldest.blocks) if oldest.blocks else 1.0
         usual_s = max(self.tail_s, TAIL_S_MIN)
-        return self.reuse * alone * min(1.0, usual_s / max(now - oldest.closed_at, usual_s))
+        return measured * alone * min(1.0, usual_s / max(now - oldest.closed_at, usual_s))
 
 
 class Beliefs:

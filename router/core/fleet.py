@@ -68,6 +68,8 @@ class RoutableWorker:
     """Room that is believed to hold nothing; infinite while the capacity is unknown."""
     reuse: float = 0.0
     """Expected reuse of what a prefix beyond the free room evicts, 0…1; copies elsewhere make it less."""
+    measured_reuse: float = 0.0
+    """What its own evictions taught, as it was last taken into the pool's mean."""
     burden: Burden | None = None
     """Remembered by the score; None after every change of what it is made from."""
     place: int = 0
@@ -103,6 +105,9 @@ class Pool:
     """No worker is ejected from here on: spares the choice a look at each."""
     capacity_tokens: int | None = None
     """KV tokens of its smallest worker's cache, None while unknown."""
+    reuse: float = 0.0
+    """Mean of its workers' measured reuse: they serve the same traffic, and one worker's measure is a few quarters of a
+    cache. Judged each by its own, the first whose quarter went unwanted would draw all new prefixes (C39)."""
     link: Link | None = None
     """What its connector can load, None without one."""
     order: WaitOrder | None = None

@@ -377,7 +377,18 @@ class RoutingTable:
         tokens_a_block = self._fingerprinter.block_bytes / pool.text.bytes_per_token
         self._index.set_capacity(worker.id, worker.capacity_tokens / tokens_a_block)
         worker.free_tokens = holder.free_blocks * tokens_a_block
-        worker.reuse = holder.tail_reuse(now)
+        if holder.reuse != worker.measured_reuse:
+            worker.measured_reuse = holder.reuse
+            self._share_reuse(pool, now)
+        else:
+            worker.reuse = holder.tail_reuse(pool.reuse, now=now)
+
+    def _share_reuse(self, pool: Pool, now: float) -> None:
+        """A worker of the pool learnt what its evictions cost. O(W), once in a quarter of a cache."""
+        known = [(each, holder) for each in pool.workers if (holder := self._index.holder(each.id)) is not None]
+        pool.reuse = sum(holder.reuse for _, holder in known) / len(known)
+        for each, holder in known:
+            each.reuse = holder.tail_reuse(pool.reuse, now=now)
 
     def _note_reply(
         self, reservation: Reservation, outcome: Outcome, worker: RoutableWorker, pool: Pool | None, now: float

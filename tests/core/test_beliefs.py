@@ -107,8 +107,8 @@ def test_copies_elsewhere_and_idle_time_make_an_eviction_cheaper() -> None:
             if index is copied:
                 index.insert(ALICE, chain(seed, 10), W[1], now=seed)
             index.insert(ALICE, chain(seed, 10), W[0], now=seed)
-    assert copied.holder(W[0]).tail_reuse(now=12.0) == 0 < alone.holder(W[0]).tail_reuse(now=12.0)
-    assert alone.holder(W[0]).tail_reuse(now=3600.0) < 0.2 * alone.holder(W[0]).tail_reuse(now=12.0)
+    assert copied.holder(W[0]).tail_reuse(0.5, now=12.0) == 0 < alone.holder(W[0]).tail_reuse(0.5, now=12.0)
+    assert alone.holder(W[0]).tail_reuse(0.5, now=3600.0) < 0.2 * alone.holder(W[0]).tail_reuse(0.5, now=12.0)
 
 
 def test_masks_stay_narrow_however_often_epochs_change() -> None:

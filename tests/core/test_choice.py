@@ -136,6 +136,17 @@ def test_c39_all_workers_are_used_when_nothing_is_reused() -> None:
     assert max(used.values()) <= 2.0 * 40
 
 
+@pytest.mark.parametrize("workers", [2, 4])
+def test_c39_caches_that_turn_over_unused_share_the_new_prefixes(workers: int) -> None:
+    scene = Scene(snapshot(workers=workers, capacity_tokens=16_000))
+    used: Counter[str] = Counter()
+    for seed in range(40 * workers):
+        used[scene.serve(prompt(seed, 16_000))] += 1
+        scene.now += 0.5
+    assert len(used) == workers
+    assert max(used.values()) < 1.6 * 40, used
+
+
 @pytest.mark.parametrize("state", ["drain", "maintenance"])
 def test_c55_a_terminating_worker_gets_nothing_from_the_snapshot_on(state: str) -> None:
     scene, text = Scene(), prompt(1, 9000)
