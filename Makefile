@@ -26,7 +26,8 @@ lint: env-tests ## style, types, templates, missing migrations
 	TIDEMARK_RUN_DIR=$$(mktemp -d) $(PY) manage.py makemigrations --check --dry-run
 
 bench: env-tests ## cost of a routed request beside other proxies, cost of a decision
-	$(PY) -m benchmarks.proxy --json $(ARGS)
+	$(PY) -m benchmarks.proxy $(ARGS)
+	$(PY) -m benchmarks.decision
 
 test-vllm: env-tests ## the router against two real vLLM workers on the CPU (first time: 5 min, 3.4 GB)
 	@docker/lab/lab.sh install
