@@ -10,7 +10,7 @@ import uvloop
 
 from router.config import ENV_PREFIX, ConfigError, Settings, load_settings
 from router.logs import configure_logs
-from router.runtime import PortInUse, Runtime, install_signals
+from router.native.finder import NotCompiled, use_compiled
 
 USAGE_ERROR = 2
 
@@ -30,17 +30,28 @@ def main() -> int:
         return USAGE_ERROR
     configure_logs(settings.log_level)
     try:
-        uvloop.run(_serve(settings))
+        use_compiled(settings.router_compiled)
+    except NotCompiled as error:
+        print(f"router: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    return _run(settings)
+
+
+def _run(settings: Settings) -> int:
+    # Imported here: the compiled modules have to be found before the first of them is imported.
+    from router.runtime import PortInUse, Runtime, install_signals
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        install_signals(stop)
+        await Runtime(settings).run(stop)
+
+    try:
+        uvloop.run(serve())
     except PortInUse as error:
         print(f"router: {error}", file=sys.stderr)
         return USAGE_ERROR
     return 0
-
-
-async def _serve(settings: Settings) -> None:
-    stop = asyncio.Event()
-    install_signals(stop)
-    await Runtime(settings).run(stop)
 
 
 def _settings_help() -> str:

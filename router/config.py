@@ -40,6 +40,8 @@ class Settings(BaseSettings):
     router_port: int = Field(default=8080, ge=1, le=65535)
     router_admin_host: str = "127.0.0.1"
     router_admin_port: int = Field(default=8081, ge=1, le=65535)
+    router_admin_url: str = ""
+    """Where the control plane reaches the admin port; "" = `http://<admin host>:<admin port>`."""
     router_state_dir: Path = Path(".run/router")
     """Holds the disk copy of the snapshot: what makes a start without control plane possible."""
 
@@ -72,10 +74,15 @@ class Settings(BaseSettings):
     """A non-streamed answer arrives only when all of it is generated."""
     router_idle_timeout_s: float = Field(default=30.0, gt=0)
     """Silence inside an answer that has begun."""
+    router_probe_interval_s: float = Field(default=1.0, ge=0)
+    """Between two questions to each worker's `/health`; 0 = none are asked, and only failed requests tell."""
     router_retry_budget_share: float = Field(default=0.2, ge=0, le=1)
     """Retries ÷ requests: keeps a fleet in trouble from being asked twice for everything (A3)."""
     router_drain_s: float = Field(default=30.0, ge=0)
     """After SIGTERM requests under way may take so long to finish."""
+
+    router_compiled: Literal["auto", "off", "require"] = "auto"
+    """Hot modules as native code: where a build fits the sources, never, or not without (`router/native`)."""
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 

@@ -7,9 +7,9 @@ as keyed hashes only, for RECENT_MAX requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from time import monotonic
+from typing import Any, Final
 
 import msgspec
 
@@ -21,23 +21,27 @@ from router.core.table import RoutingTable
 from router.http import openai
 from router.http.endpoints import ENDPOINTS
 from router.http.errors import BadRequest, EdgeError, Refused
+from router.http.pull_bodies import may_pull
 from router.service import NO_TEMPLATE, Call, Recorder
 
-RECENT_MAX = 1000
+RECENT_MAX: Final = 1000
 """Decisions kept besides the samples: about 0.5 KB each and 40 bytes for each block of the prompt."""
-RECENT_EXACT_BLOCKS_MAX = 1_000_000
+RECENT_EXACT_BLOCKS_MAX: Final = 1_000_000
 """Blocks of their exact prompts, which are as small as 64 bytes of text: 40 MB. Above it the oldest decisions go."""
 
 Page = dict[str, Any]  # Any: a page for people, of many kinds of values
 
 
-@dataclass(slots=True)
 class _Past:
     """What is left of a finished call: no text of the client's, so no session id either."""
 
-    decision: Decision
-    outcome: str
-    status: int
+    __slots__ = ("decision", "outcome", "pull", "status")
+
+    def __init__(self, decision: Decision, outcome: str, status: int, pull: str) -> None:
+        self.decision: Final = decision
+        self.outcome: Final = outcome
+        self.status: Final = status
+        self.pull: Final = pull
 
 
 class RecentDecisions:
@@ -63,9 +67,16 @@ class RecentDecisions:
         if request.session:
             # Nobody else looks at a finished call's decision.
             decision.request = RoutingRequest(
-                request.request_id, request.grant, request.fingerprint, form=request.form, exact=request.exact
+                request.request_id,
+                request.grant,
+                request.fingerprint,
+                form=request.form,
+                exact=request.exact,
+                may_pull=request.may_pull,
             )
-        self._pasts[call.request_id] = _Past(decision, call.outcome.error or "ok", call.outcome.status)
+        self._pasts[call.request_id] = _Past(
+            decision, call.outcome.error or "ok", call.outcome.status, call.pull_result
+        )
 
     def record_refusal(self, kind: str) -> None:
         self._behind.record_refusal(kind)
@@ -86,7 +97,7 @@ class Explainer:
         table: RoutingTable,
         recent: RecentDecisions,
         samples: Callable[[], Mapping[str, DecisionSample]],
-        exact_prompt: Callable[[Grant, openai.ApiRequest], ExactPrompt | None],
+        exact_prompt: Callable[[Grant, openai.ApiRequest], Awaitable[ExactPrompt | None]],
         clock: Callable[[], float],
     ) -> None:
         self._table = table
@@ -104,10 +115,14 @@ class Explainer:
             return page if sample.candidates or past is None else page | self._recomputed(past.decision.request)
         if past is None:
             return None
-        page = _page(past.decision) | {"request_id": request_id, "outcome": past.outcome, "status": past.status}
+        page = _page(past.decision) | {
+            "request_id": request_id, "outcome": past.outcome, "status": past.status, "pull": past.pull,
+        }  # fmt: skip
         return page | self._recomputed(past.decision.request)
 
-    def would_be(self, body: bytes, *, path: str, namespace: str, api_key: str | None, session: str | None) -> Page:
+    async def would_be(
+        self, body: bytes, *, path: str, namespace: str, api_key: str | None, session: str | None
+    ) -> Page:
         """What would be decided at this moment for a request body, with every candidate; nothing is reserved.
 
         Asked for a namespace by name, or by an API key. Raises EdgeError.
@@ -118,7 +133,7 @@ class Explainer:
         api = openai.parse_for(endpoint, body)
         try:
             grant = self._grant(namespace, api_key, api.model)
-            text = api.text
+            text, now = api.text, self._clock()
             fingerprint = None if text is None else self._table.fingerprint(grant, text, template=NO_TEMPLATE)
             request = RoutingRequest(
                 request_id="explain",
@@ -127,7 +142,8 @@ class Explainer:
                 session=session or api.user,
                 max_tokens=api.max_tokens,
                 form=api.form,
-                exact=self._exact_prompt(grant, api),
+                exact=await self._exact_prompt(grant, api),
+                may_pull=self._table.may_pull(grant.pool, now=now) and may_pull(api),
             )
             decision = self._table.choose(request, now=self._clock(), explain=True)
         except RoutingError as error:
@@ -137,7 +153,7 @@ class Explainer:
     def _grant(self, namespace: str, api_key: str | None, model: str) -> Grant:
         if namespace:
             return self._table.grant_of(NamespaceId(namespace), model=model)
-        return self._table.resolve(api_key=api_key, model=model, now=self._clock())
+        return self._table.resolve(api_key=api_key, model=model, now=self._clock(), lease_now=monotonic())
 
     def _recomputed(self, request: RoutingRequest) -> Page:
         try:
@@ -162,13 +178,16 @@ def _page(decision: Decision) -> Page:
         "spill": decision.spill,
         "preferred": decision.preferred,
         "sentence": sentence(decision),
-        "form": request.form,
+        "form": request.form.partition("+")[0],
         "exact": request.exact is not None,
+        "prefix": decision.prefix,
+        "spread": decision.spread,
         "blocks": None if fingerprint is None else len(fingerprint.hashes),
         "matched_blocks": decision.matched_blocks,
         "predicted_hit_tokens": decision.predicted_hit_tokens,
         "predicted_prompt_tokens": decision.predicted_prompt_tokens,
         "predicted_ttft_ms": decision.predicted_ttft_ms,
+        "pulls_from": None if decision.source is None else decision.source.worker,
         "candidates": [msgspec.to_builtins(each) for each in decision.candidates],
     }
 

@@ -6,7 +6,9 @@ import asyncio
 import gc
 import random
 import signal
+import socket
 import time
+from collections import Counter
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
@@ -17,6 +19,7 @@ from router.adapters.live_state import run_hello, run_live_state
 from router.adapters.peers import PeerExchange
 from router.adapters.snapshot_disk import SnapshotDisk
 from router.adapters.snapshot_source import SnapshotSource
+from router.adapters.snapshot_store import SnapshotStore
 from router.adapters.telemetry_ship import TelemetryShipper, new_boot
 from router.adapters.valkey import Valkey
 from router.config import Settings
@@ -24,17 +27,26 @@ from router.contract.channels import ROUTERS_HASH
 from router.contract.hello import RouterHello
 from router.contract.ids import WorkerId
 from router.contract.live import KvLive, WorkerLive
+from router.contract.revocation import REVOCATIONS_PATH, RevocationError, encode_ack, open_revocations, sign_ack
 from router.contract.snapshot import PolicySnapshot, SignedSnapshot
-from router.contract.telemetry import PrefixHeat, RouterState
-from router.core.revocation import still_granted
+from router.contract.telemetry import NAMES_TOLD_MAX, PrefixHeat, RouterState
+from router.core.breakers import BreakerWatch
+from router.core.model import Grant, NamespaceStale
+from router.core.policy_book import STALE
+from router.core.revocation import refusal_of
 from router.core.table import RoutingTable
+from router.core.variants import Settled, settled
 from router.explaining import Explainer, RecentDecisions, refusal
 from router.http.admin import AdminServer, Posted, json_page
+from router.http.answers import JSON
 from router.http.errors import EdgeError
+from router.http.listening import stop_listening
 from router.http.metrics import RouterCollector, render_metrics
-from router.http.protocol import ClientConnection, Edge, EdgeLimits
+from router.http.protocol import DRAIN_QUIET_S, ClientConnection, Edge, EdgeLimits
 from router.http.upstream import Upstreams
+from router.http.worker_probes import WorkerProbes
 from router.logs import loop_exception_handler
+from router.native.finder import code_in_use
 from router.service import Call, RouterService, ServiceLimits
 
 log = structlog.get_logger("router.runtime")
@@ -42,6 +54,7 @@ log = structlog.get_logger("router.runtime")
 SWEEP_INTERVAL_S = 0.25
 """How exact timeouts are: all are whole seconds and more."""
 LISTEN_BACKLOG = 4096
+EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - to be recognised, not to listen on
 METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -71,6 +84,7 @@ class Runtime:
             clock=time.time,
             policy_version=lambda: self.table.policy_version,
             state=self._state_and_heat,
+            breakers=BreakerWatch(secret=fleet_key.subkey("breakers/v1")),
         )
         recent = RecentDecisions(self.telemetry)
         self.exact = ExactMode(
@@ -78,6 +92,7 @@ class Runtime:
             index_bytes_max=settings.router_exact_index_bytes_max,
             fleet_key=fleet_key,
             worker_api_key=settings.worker_api_key,
+            proofs=self.table.proofs,
             lost=self.table.worker_forgotten,
         )
         self.service = RouterService(
@@ -91,15 +106,20 @@ class Runtime:
             exact=self.exact,
         )
         self.edge = Edge(handler=self.service, limits=_edge_limits(settings), rng=rng)
+        self.store = SnapshotStore(
+            fleet_key=fleet_key, disk=SnapshotDisk(settings.router_state_dir), apply=self._apply_snapshot
+        )
         self.snapshots = SnapshotSource(
             fleet_key=fleet_key,
-            disk=SnapshotDisk(settings.router_state_dir),
-            apply=self._apply_snapshot,
-            confirm=lambda: self.table.confirm_snapshot(now=time.time()),
+            store=self.store,
+            confirm=lambda asked_at: self.table.confirm_snapshot(lease_now=asked_at),
             hello=self.hello,
             control_url=settings.control_url,
             valkey=self._valkey,
             rng=rng,
+        )
+        self._probes = WorkerProbes(
+            self._upstreams, interval_s=settings.router_probe_interval_s, report=self.table.worker_probed
         )
         self._explainer = Explainer(
             table=self.table,
@@ -109,18 +129,22 @@ class Runtime:
             clock=time.time,
         )
         self._peers = self._peer_exchange(self._valkey) if self._valkey is not None else None
+        self._published: tuple[SignedSnapshot, PolicySnapshot] | None = None
+        self._settled: Settled | None = None
         self._collector = RouterCollector(
             router_id=settings.router_id,
             totals=self.telemetry.totals,
             state=lambda: self._state(time.time()),
             peers=self._peers.state if self._peers is not None else None,
             exact=self.exact.statuses,
+            code=code_in_use(),
         )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then drain. Raises PortInUse."""
         self._loop.set_exception_handler(loop_exception_handler)
-        self.snapshots.load_disk()
+        self.store.load()
+        await self.snapshots.catch_up()
         _calm_garbage_collector()
         admin = await self._listen_admin()
         server = await self._listen()
@@ -131,6 +155,7 @@ class Runtime:
             port=self._settings.router_port,
             admin_port=self._settings.router_admin_port,
             snapshot_version=self.table.policy_version,
+            code=code_in_use(),
         )
         try:
             await stop.wait()
@@ -141,6 +166,7 @@ class Runtime:
             for link in links:
                 link.cancel()
             await asyncio.gather(*links, return_exceptions=True)
+            await self._probes.close()
             self._upstreams.close()
             await self.exact.close()
             await self._say_goodbye()
@@ -151,12 +177,20 @@ class Runtime:
             boot=self._boot,
             at=time.time(),
             snapshot_version=self.table.policy_version,
-            epoch=self.table.epoch,
-            admin_url=f"http://{self._settings.router_admin_host}:{self._settings.router_admin_port}",
+            epoch=self.store.acked_epoch,
+            admin_url=self._admin_url(),
             inflight=self.service.inflight,
             started_at=self._started_at,
-            last_error=self.snapshots.last_error,
+            last_error=self.store.last_error,
+            digest=self.store.current.digest if self.store.current is not None else "",
         )
+
+    def _admin_url(self) -> str:
+        settings = self._settings
+        # An address that stands for all of this host's means another host to whoever reads it.
+        host = socket.gethostname() if settings.router_admin_host in EVERY_ADDRESS else settings.router_admin_host
+        origin = f"http://[{host}]" if ":" in host else f"http://{host}"
+        return settings.router_admin_url or f"{origin}:{settings.router_admin_port}"
 
     # the parts
 
@@ -167,6 +201,8 @@ class Runtime:
             valkey=valkey,
             own_load=lambda now: self.table.own_load(now=now),
             apply=lambda now, loads: self.table.apply_peers(now=now, loads=loads),
+            take_placed=self.table.take_placed,
+            hear_placed=lambda placed, now: self.table.hear_placed(placed, now=now),
             snapshot_version=lambda: self.table.policy_version,
             clock=time.time,
         )
@@ -208,7 +244,7 @@ class Runtime:
                 "/state": lambda query: json_page(200, self._describe()),
                 "/explain": self._explain,
             },
-            {"/explain": self._explain_body},
+            {"/explain": self._explain_body, REVOCATIONS_PATH: self._revoke},
         )
         try:
             return await asyncio.start_server(
@@ -222,15 +258,19 @@ class Runtime:
             await asyncio.sleep(SWEEP_INTERVAL_S)
             self._upstreams.sweep()
             self.edge.sweep()
+            self._end_stale()
+            if self._settled is not None and self._published is not None and time.time() >= self._settled.changes_at:
+                log.info("policy_override_ended")
+                self._apply_snapshot(*self._published)
 
     async def _drain(self, server: asyncio.Server) -> None:
         log.info("router_drains", inflight=self.service.inflight)
         self.edge.draining = True
-        # One turn of the loop takes in what already waits in the listen queue.
-        await asyncio.sleep(SWEEP_INTERVAL_S)
-        server.close()
-        self.edge.drain()
+        await stop_listening(server, lambda: ClientConnection(self.edge))
         give_up_at = self._loop.time() + self._settings.router_drain_s
+        # A request that is on its way to an idle connection would be lost with it.
+        await asyncio.sleep(min(DRAIN_QUIET_S, self._settings.router_drain_s))
+        self.edge.close_idle()
         while self.edge.connections and self._loop.time() < give_up_at:  # noqa: ASYNC110 - connections end in many places
             await asyncio.sleep(0.05)
         left = self.service.inflight
@@ -250,17 +290,48 @@ class Runtime:
     # what the parts tell the table
 
     def _apply_snapshot(self, document: SignedSnapshot, snapshot: PolicySnapshot) -> None:
-        self.table.apply_snapshot(document, snapshot, now=time.time())
+        self._published = (document, snapshot)
+        self._settled = chosen = settled(snapshot, router=self._settings.router_id, now=time.time())
+        snapshot = chosen.snapshot
+        self.table.apply_snapshot(document, snapshot, now=time.time(), lease_now=time.monotonic())
         self.exact.follow(snapshot)
         self._upstreams.keep_only({worker.url for worker in snapshot.workers.values()})
+        self._probes.follow(snapshot.workers)
         self._end_revoked(snapshot)
 
     def _end_revoked(self, snapshot: PolicySnapshot) -> None:
         now = time.time()
-        for connection in list(self.edge.connections):
-            call = connection.call
-            if isinstance(call, Call) and call.grant is not None and not still_granted(call.grant, snapshot, now=now):
-                self.service.end_revoked(call)
+        for call, grant in self._running():
+            refusal = refusal_of(grant, snapshot, now=now)
+            if refusal is not None:
+                self.service.withdraw(call, refusal)
+
+    def _end_stale(self) -> None:
+        """A router that is cut off stops for good what it may not serve on its own word."""
+        lease_now = time.monotonic()
+        if self.table.snapshot_age_s(lease_now) <= self.table.stale_deny_after_s:
+            return
+        for call, grant in self._running():
+            if grant.policy.on_stale == "deny":
+                self.service.withdraw(call, NamespaceStale(STALE))
+
+    def _running(self) -> list[tuple[Call, Grant]]:
+        calls = [connection.call for connection in list(self.edge.connections)]
+        return [(call, call.grant) for call in calls if isinstance(call, Call) and call.grant is not None]
+
+    async def _revoke(self, posted: Posted) -> tuple[int, bytes, bytes]:
+        """Of the admin port: signed revocations, in force and on the disk before they are acknowledged."""
+        fleet_key = self._settings.fleet()
+        try:
+            revocations = open_revocations(posted.body, fleet_key)
+        except RevocationError as error:
+            log.warning("revocations_refused", why=str(error))
+            return json_page(403, {"error": str(error)})
+        self.store.revoke(revocations)
+        await self.store.keep()
+        epochs = self.store.acked(revocations)
+        ack = sign_ack(fleet_key, router=self._settings.router_id, boot=self._boot, epochs=epochs)
+        return 200, JSON, encode_ack(ack)
 
     def _apply_live(self, workers: Mapping[WorkerId, WorkerLive], kv: Mapping[WorkerId, KvLive]) -> None:
         self.table.apply_live(now=time.time(), workers=workers, kv=kv)
@@ -275,22 +346,29 @@ class Runtime:
     def _readiness(self) -> tuple[int, bytes, bytes]:
         if self.edge.draining:
             return json_page(503, {"ready": False, "why": "draining"})
-        if self.snapshots.current is None:
-            return json_page(503, {"ready": False, "why": "no snapshot", "last_error": self.snapshots.last_error})
-        return json_page(200, {"ready": True, "snapshot_version": self.table.policy_version})
+        if self.store.current is None:
+            return json_page(503, {"ready": False, "why": "no snapshot", "last_error": self.store.last_error})
+        page = {"ready": True, "snapshot_version": self.table.policy_version, "code": code_in_use()}
+        return json_page(200, page)
 
     def _state(self, now: float) -> RouterState:
         state = self.table.state(now=now)
-        age_s = self.table.snapshot_age_s(now)
+        age_s = self.table.snapshot_age_s(time.monotonic())
         return RouterState(
             snapshot_version=self.table.policy_version,
             snapshot_age_s=age_s if age_s != float("inf") else -1.0,
+            epoch=self.store.acked_epoch,
             inflight=self.service.inflight,
             index_blocks=state.index_blocks,
             index_bytes=state.index_bytes,
             stream_dropped=self.telemetry.dropped,
             worker_outstanding={str(worker): count for worker, count in state.worker_outstanding.items()},
             worker_states={str(worker): name for worker, name in state.worker_states.items()},
+            variants=list(self._settled.in_force) if self._settled is not None else [],
+            exact=self.exact.told(),
+            calibration=state.calibration,
+            inflight_by_namespace=_largest(Counter(grant.namespace for _, grant in self._running())),
+            index_blocks_by_tenant=_largest(self.table.blocks_by_tenant()),
         )
 
     def _state_and_heat(self, now: float, dropped: int) -> tuple[RouterState, list[PrefixHeat]]:
@@ -306,8 +384,10 @@ class Runtime:
             "snapshot": {
                 "version": self.table.policy_version,
                 "epoch": self.table.epoch,
-                "age_s": self.table.snapshot_age_s(now) if self.table.policy_version else None,
-                "last_error": self.snapshots.last_error,
+                "age_s": self.table.snapshot_age_s(time.monotonic()) if self.table.policy_version else None,
+                "acked_epoch": self.store.acked_epoch,
+                "last_error": self.store.last_error,
+                "variants": self._settled.in_force if self._settled is not None else (),
             },
             "draining": self.edge.draining,
             "connections": len(self.edge.connections),
@@ -326,10 +406,10 @@ class Runtime:
             return json_page(404, {"error": "no decision is kept for this request id"})
         return json_page(200, page)
 
-    def _explain_body(self, posted: Posted) -> tuple[int, bytes, bytes]:
+    async def _explain_body(self, posted: Posted) -> tuple[int, bytes, bytes]:
         query = posted.query
         try:
-            page = self._explainer.would_be(
+            page = await self._explainer.would_be(
                 posted.body,
                 path=query.get("path", "/v1/chat/completions"),
                 namespace=query.get("namespace", ""),
@@ -339,6 +419,11 @@ class Runtime:
         except EdgeError as error:
             return json_page(error.status, refusal(error))
         return json_page(200, page)
+
+
+def _largest(counts: Mapping[Any, int]) -> dict[str, int]:  # Any: ids of tenants or namespaces
+    """The NAMES_TOLD_MAX largest counts above zero."""
+    return {str(name): count for name, count in Counter(counts).most_common(NAMES_TOLD_MAX) if count}
 
 
 def _calm_garbage_collector() -> None:

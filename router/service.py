@@ -16,10 +16,15 @@ mode tokenising a long text that was never seen, before anything is reserved.
 | connecting | held          | set          |              | the connection, its failure, the client leaving |
 | asked      | held          |              | set          | `answer_begun`, `answer_failed`, the client leaving |
 | relaying   | held          |              | set          | `answer_complete`, `answer_failed`, the client leaving |
+| pulling    | held          |              |              | `pull` ending, the client leaving |
 | finished   |               |              |              | – |
 
 Between resolving and reserving nothing awaits, so decisions are made one at a time and need no locks. A reservation
 is released, and the worker's connection let go, in exactly one place: `_let_go`.
+
+Where the choice says that the chosen worker pulls the prompt's KV from another one, that one is asked first (`pull`,
+with a reservation and a connection of its own, given back in `_end_pull`). Whatever goes wrong before the client's
+first byte, the request is decided anew as if there were no connector (`_without_pull`): no client sees a failed pull.
 """
 
 from __future__ import annotations
@@ -30,11 +35,10 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic, perf_counter_ns
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 import structlog
-from msgspec import Raw
 
 from router.contract.ids import PoolId, TemplateRef, WorkerId
 from router.core.exact.chains import ExactPrefix
@@ -43,7 +47,6 @@ from router.core.model import (
     Decision,
     ExactPrompt,
     Grant,
-    InvalidKey,
     Outcome,
     Reservation,
     RoutingError,
@@ -54,33 +57,37 @@ from router.http import openai
 from router.http.answer_head import AnswerHead
 from router.http.answers import full_answer, relayed_head
 from router.http.chunked import LAST_CHUNK, chunk
+from router.http.decision_header import decision_line
 from router.http.endpoints import CHAT, ENDPOINTS
 from router.http.error_shapes import event_for
 from router.http.errors import EdgeError, Internal, NotOffered, Overloaded, Refused, UpstreamError, UpstreamTimeout
 from router.http.head import Head
 from router.http.named_events import ANTHROPIC, RESPONSES, NamedEventRelay
-from router.http.plain_chat import read_plain
-from router.http.prompt_fields import prompt_fields
+from router.http.plain_chat import only_message, read_plain
+from router.http.prompt_fields import PromptFields, prompt_fields
 from router.http.protocol import ClientConnection
+from router.http.pull_bodies import Offer, begins_with_error, may_pull, source_body, with_offer
+from router.http.pulling import Pull, patience_s
 from router.http.relay import ChunkedRelay, LengthRelay, Relay, StreamRelay
 from router.http.upstream import StaleConnection, UpstreamFailed, Upstreams, WorkerConnection, WorkerPool
+from router.http.usage import read_usage
 from router.logs import place_of
 
 log = structlog.get_logger("router.service")
 
-MODELS_PATH = b"/v1/models"
-ATTEMPTS_MAX = 2
+MODELS_PATH: Final = b"/v1/models"
+ATTEMPTS_MAX: Final = 2
 """The first worker and one other (A3)."""
-RELAYED_ERRORS = frozenset((400, 413, 422))
+RELAYED_ERRORS: Final = frozenset((400, 413, 422))
 """Worker statuses that are about the request: the client gets the worker's own words."""
-SESSION_CHARS_MAX = 256
-RETRY_RESERVE = 10.0
+SESSION_CHARS_MAX: Final = 256
+RETRY_RESERVE: Final = 10.0
 """Retries a router may spend before any request has earned one."""
-_TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-NO_TEMPLATE = TemplateRef("")
-REVOKED = "Incorrect API key provided."
-"""The words for any key that is not valid (S12)."""
-CLIENT_LEFT = Outcome(ok=False, error="client_disconnect", status=499)
+_TRACEPARENT: Final = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+NO_TEMPLATE: Final = TemplateRef("")
+CLIENT_LEFT: Final = Outcome(ok=False, error="client_disconnect", status=499)
+FELL_BACK: Final = Outcome(ok=False, error="upstream_error", status=502)
+"""Of a pull that failed, for the ledger alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +101,8 @@ class ServiceLimits:
     sample_share: float = 0.01
 
 
-NOT_FINISHED = Outcome(ok=False, error="internal", status=500)
+NONE_TRIED: Final[frozenset[WorkerId]] = frozenset()
+NOT_FINISHED: Final = Outcome(ok=False, error="internal", status=500)
 
 
 class Call:
@@ -105,7 +113,6 @@ class Call:
 
     api: openai.ApiRequest | None = None
     grant: Grant | None = None
-    template: TemplateRef = NO_TEMPLATE
     template_ignored: bool = False
     sampled: bool = False
     body: bytes = b""
@@ -114,18 +121,31 @@ class Call:
     """The prompt as the workers of an exact pool hash it."""
     reading_us: float = 0.0
     """What that took on the event loop."""
+    auth_us: float | None = None
+    fingerprint_us: float | None = None
+    """Those two: of sampled requests alone."""
     decision_us: float | None = None
+    connect_ms: float = 0.0
+    retried_after_ms: float = 0.0
     decision: Decision | None = None
-    outcome: Outcome = NOT_FINISHED
     assessment: Assessment | None = None
 
-    tried: frozenset[WorkerId] = frozenset()
     reservation: Reservation | None = None
+    released: Reservation | None = None
+    """The last one: what telemetry tells of the queue."""
     pool: WorkerPool | None = None
     """The reserved worker's connections."""
     connecting: asyncio.Task[None] | None = None
     connection: WorkerConnection | None = None
-    relay: Relay | None = None
+    pull: Pull | None = None
+    """The source being asked."""
+    offer: bytes = b""
+    """What the source answered, for the worker that pulls."""
+    pull_result: str = ""
+    """`ok`, `fell_back`, or "" where nothing was to be pulled."""
+    pulled_from: str = ""
+    pull_began_at: float = 0.0
+    pull_ms: float = 0.0
     output_at: float = 0.0
     """When a stream's answer began, in monotonic seconds; 0 before."""
     finished: bool = False
@@ -135,6 +155,10 @@ class Call:
         self.head = head
         self.client = client
         self.request_id = request_id
+        self.template: TemplateRef = NO_TEMPLATE
+        self.outcome: Outcome = NOT_FINISHED
+        self.tried: frozenset[WorkerId] = NONE_TRIED
+        self.relay: Relay | None = None
         self.received_at = monotonic()
         """When the whole request was here, in monotonic seconds."""
 
@@ -158,6 +182,18 @@ class Call:
     def client_left(self) -> None:
         self.service.client_left(self)
 
+    def pull_answered(self, offer: Offer, *, reusable: bool) -> None:
+        try:
+            self.service.pull_answered(self, offer, reusable=reusable)
+        except Exception as error:
+            self.service.broken_off(self, error)
+
+    def pull_failed(self, error: UpstreamFailed) -> None:
+        try:
+            self.service.pull_failed(self, error)
+        except Exception as mistake:
+            self.service.broken_off(self, mistake)
+
 
 class Recorder(Protocol):
     def record(self, call: Call) -> None:
@@ -175,9 +211,9 @@ class ExactPrompts(Protocol):
         """The pools in exact mode at this moment: of others nothing is asked."""
 
     def read(
-        self, grant: Grant, fields: Mapping[str, Raw | bytes], *, chat: bool
+        self, grant: Grant, fields: PromptFields, *, kind: str
     ) -> ExactPrefix | Callable[[], Awaitable[ExactPrefix | None]] | None:
-        """The prompt, or a call to await for it; None where it cannot be had."""
+        """The prompt, or a call to await for it; None where it cannot be had. `kind`: name of the endpoint."""
 
     def prompt(self, grant: Grant, prefix: ExactPrefix) -> ExactPrompt | None:
         """What each worker holds of it at this moment; None when none can tell."""
@@ -192,6 +228,10 @@ class RetryBudget:
     def __init__(self, share: float) -> None:
         self._share = share
         self._tokens = RETRY_RESERVE if share > 0 else 0.0
+
+    @property
+    def left(self) -> bool:
+        return self._tokens >= 1
 
     def earn(self) -> None:
         self._tokens = min(self._tokens + self._share, RETRY_RESERVE)
@@ -228,6 +268,7 @@ class RouterService:
         self._retry_budget = RetryBudget(limits.retry_budget_share)
         self._exact = exact
         self._exact_pools: Mapping[PoolId, object] = {} if exact is None else exact.pools
+        self._proofs = table.proofs
         self.inflight = 0
 
     def serve(self, head: Head, body: bytes, client: ClientConnection, *, request_id: str) -> None:
@@ -263,13 +304,21 @@ class RouterService:
         head = call.head
         plain = read_plain(body) if head.path == CHAT.path else None
         call.api = api = plain or openai.parse_for(ENDPOINTS[head.path], body)
-        call.grant = grant = self._table.resolve(api_key=head.api_key, model=api.model, now=self._clock())
+        started_ns = 0
+        if self._rng.random() < self._limits.sample_share:
+            call.sampled = True
+            started_ns = perf_counter_ns()
+        call.grant = grant = self._table.resolve(
+            api_key=head.api_key, model=api.model, now=self._clock(), lease_now=call.received_at
+        )
+        if call.sampled:
+            call.auth_us = (perf_counter_ns() - started_ns) / 1000
+        if grant.public is not None and (message := only_message(api)) is not None:
+            call.grant = grant = self._table.grant_for(grant, role=message[0], text=message[1])
         if head.template is not None:
             call.template = _template(head.template, grant)
             call.template_ignored = not call.template
         call.body = openai.upstream_body(api, salt=grant.salt, unknown_fields=grant.policy.unknown_fields)
-        if self._rng.random() < self._limits.sample_share:
-            call.sampled = True
         self._retry_budget.earn()
         if head.session:
             # The header wins over `user`; both are bounded (C61: hashed by the core, never kept as text).
@@ -294,7 +343,7 @@ class RouterService:
         if self._exact is None or grant.pool not in self._exact_pools:
             return None
         fields = prompt_fields(api, unknown_fields=grant.policy.unknown_fields)
-        return None if fields is None else self._exact.read(grant, fields, chat=api.endpoint is CHAT)
+        return None if fields is None else self._exact.read(grant, fields, kind=api.endpoint.name)
 
     async def _read_on(self, call: Call, reading: Callable[[], Awaitable[ExactPrefix | None]]) -> None:
         try:
@@ -305,16 +354,23 @@ class RouterService:
             call.connecting = None
             self.broken_off(call, error)
 
-    def exact_prompt(self, grant: Grant, api: openai.ApiRequest) -> ExactPrompt | None:
-        """For explanations: what the workers hold of a prompt; None where that would have to be awaited."""
+    async def exact_prompt(self, grant: Grant, api: openai.ApiRequest) -> ExactPrompt | None:
+        """For explanations: what the workers hold of a prompt; None where it cannot be had."""
         found = self._read(grant, api)
-        return self._exact.prompt(grant, found) if self._exact is not None and isinstance(found, ExactPrefix) else None
+        prefix = found if found is None or isinstance(found, ExactPrefix) else await found()
+        return None if self._exact is None or prefix is None else self._exact.prompt(grant, prefix)
 
     # choosing a worker and asking it
 
     def _ask_worker(self, call: Call) -> None:
         """Raises NoWorker and what else the core refuses with."""
         call.pool = pool = self._choose(call)
+        if call.decision is not None and call.decision.source is not None:
+            self._begin_pull(call)
+        else:
+            self._ask_chosen(call, pool)
+
+    def _ask_chosen(self, call: Call, pool: WorkerPool) -> None:
         connection = pool.take_idle()
         if connection is not None:
             self._send(call, pool, connection)
@@ -328,6 +384,8 @@ class RouterService:
         started_ns = perf_counter_ns()
         table, text = self._table, api.text
         fingerprint = None if text is None else table.fingerprint(grant, text, template=call.template)
+        if call.sampled:
+            call.fingerprint_us = (perf_counter_ns() - started_ns) / 1000
         exact = None
         if call.prefix is not None and self._exact is not None:
             exact = self._exact.prompt(grant, call.prefix)
@@ -341,23 +399,58 @@ class RouterService:
             form=api.form,
             exclude=call.tried,
             exact=exact,
+            may_pull=exact is not None and self._may_pull(call, api, grant.pool),
+            admitted=call.pull_result != "",
         )
         now = self._clock()
         while True:
-            decision = table.choose(request, now=now, explain=call.sampled)
+            decision = table.choose(request, now=now, explain=call.sampled or grant.explains)
             pool = self._pool_with_room(decision.url)
+            source = decision.source
+            if pool is not None and source is not None and self._pool_with_room(source.url) is None:
+                request = request.without_pull()
+                continue
             if pool is not None:
                 break
             # A worker at its limit of open requests is passed over; this is no retry, it has not been asked.
-            request = msgspec.structs.replace(request, exclude=request.exclude | {decision.worker})
+            request = request.excluding(decision.worker)
         call.reservation = table.reserve(decision, now=now)
         call.decision = decision
         call.decision_us = call.reading_us + (perf_counter_ns() - started_ns) / 1000
         return pool
 
+    def _may_pull(self, call: Call, api: openai.ApiRequest, pool: PoolId) -> bool:
+        """While retries have a budget: a pull that fails takes of it, so a broken connector doubles no load."""
+        return (
+            not call.pull_result
+            and self._table.may_pull(pool, now=self._clock())
+            and self._retry_budget.left
+            and may_pull(api)
+        )
+
+    def _begin_pull(self, call: Call) -> None:
+        """Ask the source to compute what it lacks of the prompt, and to offer its KV."""
+        api, grant, decision = call.api, call.grant, call.decision
+        assert api is not None and grant is not None and decision is not None and decision.source is not None
+        source = decision.source
+        body = source_body(api, salt=grant.salt, unknown_fields=grant.policy.unknown_fields)
+        pool = self._upstreams.pool(source.url)
+        call.pulled_from, call.pull_began_at = source.worker, monotonic()
+        call.pull = Pull(
+            call,
+            pool,
+            self._table.reserve_source(decision, now=self._clock()),
+            (self._upstream_head(call, pool, body), body),
+            within_s=patience_s(source.answer_ms, most_s=self._limits.answer_timeout_s),
+            loop=self._loop,
+        )
+        call.pull.start(connect_timeout_s=self._limits.connect_timeout_s)
+
     async def _connect(self, call: Call, pool: WorkerPool) -> None:
+        started_at = monotonic()
         try:
             connection = await pool.connect(timeout_s=self._limits.connect_timeout_s)
+            call.connect_ms += (monotonic() - started_at) * 1000
             call.connecting = None
             self._send(call, pool, connection)
         except Exception as error:
@@ -370,14 +463,15 @@ class RouterService:
         assert call.api is not None
         stream = call.api.stream
         call.connection = connection
+        body = with_offer(call.body, call.offer) if call.offer else call.body
         connection.ask(
             call,
-            (self._upstream_head(call, pool), call.body),
+            (self._upstream_head(call, pool, body), body),
             head_timeout_s=limits.stream_head_timeout_s if stream else limits.answer_timeout_s,
             body_timeout_s=limits.first_byte_timeout_s if stream else limits.answer_timeout_s,
         )
 
-    def _upstream_head(self, call: Call, pool: WorkerPool) -> bytes:
+    def _upstream_head(self, call: Call, pool: WorkerPool, body: bytes) -> bytes:
         """Framed by us alone: of the client's headers only a well-formed traceparent goes on."""
         path, trace = call.head.path, call.head.traceparent
         begin = pool.request_heads.get(path)
@@ -388,7 +482,10 @@ class RouterService:
         extra = b""
         if trace is not None and _TRACEPARENT.fullmatch(trace):
             extra = b"traceparent: %b\r\n" % trace
-        return b"%b%b\r\n%bcontent-length: %d\r\n\r\n" % (begin, call.request_id.encode(), extra, len(call.body))
+        grant = call.grant
+        if grant is not None and grant.pool in self._proofs.guarded:
+            extra += self._proofs.header(grant.pool, grant.salt, now=self._clock())
+        return b"%b%b\r\n%bcontent-length: %d\r\n\r\n" % (begin, call.request_id.encode(), extra, len(body))
 
     def _pool_with_room(self, url: str) -> WorkerPool | None:
         try:
@@ -398,6 +495,57 @@ class RouterService:
             return None
         return pool if pool.busy < self._limits.worker_inflight_max else None
 
+    # a pull
+
+    def pull_answered(self, call: Call, offer: Offer, *, reusable: bool) -> None:
+        """The chosen worker is asked, with the offer. Raises UpstreamFailed."""
+        decision, pool = call.decision, call.pool
+        assert decision is not None and decision.source is not None and pool is not None
+        usage = read_usage(offer.body)
+        outcome = Outcome(
+            ok=True,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            cached_tokens=usage.cached_tokens,
+        )
+        self._table.worker_ok(decision.source.worker, now=self._clock())
+        self._end_pull(call, outcome, reusable=reusable)
+        call.pull_ms, call.offer = (monotonic() - call.pull_began_at) * 1000, offer.raw
+        self._ask_chosen(call, pool)
+
+    def pull_failed(self, call: Call, failure: UpstreamFailed) -> None:
+        # Out of patience is no sign of ill health: the source may only be busy.
+        if failure.counts and failure.kind != "upstream_timeout":
+            self._table.worker_failed(WorkerId(call.pulled_from), now=self._clock())
+        self._without_pull(call, failure)
+
+    def _without_pull(self, call: Call, failure: UpstreamFailed) -> None:
+        """Nothing has reached the client: the request is decided anew, as if workers could not pull."""
+        log.warning("pull_fell_back", source=call.pulled_from, why=failure.reason, request_id=call.request_id)
+        grant = call.grant
+        assert grant is not None
+        if failure.kind != "bad_request":
+            self._table.pull_ended(grant.pool, ok=False, now=self._clock())
+        self._retry_budget.take()
+        self._let_go(call, FELL_BACK)
+        call.pull_result, call.offer = "fell_back", b""
+        call.pull_ms = (monotonic() - call.pull_began_at) * 1000
+        try:
+            self._ask_worker(call)
+        except Exception as error:
+            self.broken_off(call, error)
+
+    def _end_pull(self, call: Call, outcome: Outcome, *, reusable: bool = False) -> None:
+        """The one place where the source's reservation is released and its connection let go."""
+        pull, call.pull = call.pull, None
+        if pull is None:
+            return
+        pull.let_go(reusable=reusable)
+        if outcome.ok and call.reservation is not None:
+            self._table.pulled(call.reservation, pull.reservation, outcome, now=self._clock())
+        else:
+            self._table.release(pull.reservation, outcome, now=self._clock())
+
     # the answer
 
     def answer_begun(self, call: Call) -> None:
@@ -405,16 +553,30 @@ class RouterService:
         connection, client, api = call.connection, call.client, call.api
         assert connection is not None and connection.head is not None and api is not None
         head = connection.head
+        if call.offer:
+            self._check_pulled(call, connection, head)
         _check_answer(head, api.stream, core_endpoint=api.endpoint.speech == "openai")
         streams = api.stream and head.status == 200
         call.relay = relay = self._relay_for(call, head) if streams else _whole_relay(head)
         client_head = relayed_head(
-            head, request_id=call.request_id, keep_alive=client.keep_alive, stream=type(relay) is not LengthRelay
+            head,
+            request_id=call.request_id,
+            keep_alive=client.keep_alive,
+            stream=type(relay) is not LengthRelay,
+            extra=b"" if call.grant is None or not call.grant.explains else _decision_line(call),
         )
         client.attach(connection)
         connection.relay(relay, client, client_head=client_head)
         if relay.complete:
             self.answer_complete(call)
+
+    def _check_pulled(self, call: Call, connection: WorkerConnection, head: AnswerHead) -> None:
+        """Raises UpstreamFailed for any answer but a good one: what the pull did to it is not the client's concern."""
+        if head.status != 200 or begins_with_error(connection.begun_with):
+            raise UpstreamFailed("upstream_error", f"it did not pull: status {head.status}", counts=False)
+        assert call.grant is not None
+        call.pull_result = "ok"
+        self._table.pull_ended(call.grant.pool, ok=True, now=self._clock())
 
     def _relay_for(self, call: Call, head: AnswerHead) -> Relay:
         """Of a stream in its endpoint's protocol."""
@@ -491,12 +653,16 @@ class RouterService:
         log.warning("worker_failed", worker=worker, kind=failure.kind, why=failure.reason, request_id=call.request_id)
         if failure.counts:
             self._table.worker_failed(worker, now=self._clock())
+        if call.offer and not call.client.begun:
+            self._without_pull(call, failure)
+            return
         self._let_go(call, Outcome(ok=False, error=failure.kind, status=failure.status))
         if call.client.begun or call.retries + 1 >= ATTEMPTS_MAX or not self._retry_budget.take():
             self._give_up(call, failure)
             return
         call.tried |= {worker}
         call.retries += 1
+        call.retried_after_ms = (monotonic() - call.received_at) * 1000
         try:
             self._ask_worker(call)
         except RoutingError:
@@ -507,12 +673,15 @@ class RouterService:
     def _let_go(self, call: Call, outcome: Outcome, *, reusable: bool = False) -> None:
         """The one place where a reservation is released and the worker's connection with it."""
         call.outcome = outcome
+        if call.pull is not None:
+            self._end_pull(call, outcome)
         connection, reservation = call.connection, call.reservation
         call.connection = call.reservation = call.connecting = None
         if connection is not None:
             call.client.attach(None)
             connection.release(reusable=reusable)
         if reservation is not None:
+            call.released = reservation
             call.assessment = self._table.release(reservation, outcome, now=self._clock())
 
     def _outcome(self, call: Call, relay: Relay) -> Outcome:
@@ -565,13 +734,13 @@ class RouterService:
         self._say(call, error)
         self._finish(call)
 
-    def end_revoked(self, call: Call) -> None:
-        """The key, namespace or tenant lost its access while the call ran: it ends like any other of a wrong key."""
+    def withdraw(self, call: Call, refusal: RoutingError) -> None:
+        """What let the call in was taken away while it ran: it ends in the words that a later one would be refused."""
         if call.finished:
             return
         if call.connecting is not None:
             call.connecting.cancel()
-        self._refuse(call, Refused(InvalidKey(REVOKED)))
+        self._refuse(call, Refused(refusal))
 
     def _finish(self, call: Call, *, recorded: bool = True) -> None:
         """Record, and let the client's connection go on."""
@@ -591,6 +760,11 @@ def _template(header: bytes, grant: Grant) -> TemplateRef:
     """A template the namespace may name, else none: a wrong name changes no answer."""
     name = header.decode("latin-1")
     return TemplateRef(name) if name in grant.policy.templates else TemplateRef("")
+
+
+def _decision_line(call: Call) -> bytes:
+    """How the request was routed: for keys that may know it (S6)."""
+    return b"" if call.decision is None else decision_line(call.decision, retries=call.retries)
 
 
 def _check_answer(head: AnswerHead, stream: bool, *, core_endpoint: bool) -> None:

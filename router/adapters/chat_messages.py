@@ -14,10 +14,12 @@ from typing import Any, Literal
 ContentFormat = Literal["string", "openai"]
 """How the template takes a message's content: as one string, or as a list of typed parts."""
 
-_PART_TEXT = {"text": "text", "refusal": "refusal", "thinking": "thinking"}
+_PART_TEXT = {
+    "text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal", "thinking": "thinking",
+}  # fmt: skip
 """Part type → the key of its text."""
 _PART_KEYS_DROPPED = frozenset(("type", "text", "refusal", "thinking", "closed"))
-_ATTRIBUTION_HEADER = "x-anthropic-billing-header"
+ATTRIBUTION_HEADER = "x-anthropic-billing-header"
 """First line of a system part that vLLM drops: it differs on every request."""
 
 _Json = dict[str, Any]  # Any: decoded JSON of the client
@@ -77,7 +79,7 @@ def _content(message: _Json, role: str, content_format: ContentFormat) -> str | 
         content = []
     if isinstance(content, str):
         # The usual case, without the list that it stands for.
-        if content_format == "string" and not (role == "system" and content.startswith(_ATTRIBUTION_HEADER)):
+        if content_format == "string" and not (role == "system" and content.startswith(ATTRIBUTION_HEADER)):
             return content
         content = [{"type": "text", "text": content}]
     if not isinstance(content, list):
@@ -106,7 +108,7 @@ def _without_attribution(parts: list[_Json]) -> list[_Json]:
     kept = []
     for part in parts:
         text = part["text"]
-        if text.startswith(_ATTRIBUTION_HEADER):
+        if text.startswith(ATTRIBUTION_HEADER):
             text = text.partition("\n")[2]
             if not text:
                 continue

@@ -73,6 +73,10 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
         self._arguments = _set(arguments or {})
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(self._sources.values())
+
     def render(self, fields: Mapping[str, Any]) -> str:
         """The prompt of a chat request, from its decoded `CHAT_FIELDS`. Raises Unrenderable."""
         if fields.get("chat_template") is not None:

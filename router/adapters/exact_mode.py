@@ -2,7 +2,7 @@
 
     exact = ExactMode(folder=…, index_bytes_max=…, …)      # inside a running loop
     exact.follow(snapshot)                                  # level-triggered, on every snapshot
-    found = exact.read(grant, fields, chat=True)            # a prefix, or a call to await for it, or None
+    found = exact.read(grant, fields, kind="chat")          # a prefix, or a call to await for it, or None
     exact.prompt(grant, prefix)                             # with what each worker holds at this moment
     exact.answered(call); exact.state(); await exact.close()
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import httpx
@@ -27,10 +27,12 @@ from router.adapters.tokenizer import ExactTokenizer
 from router.contract.ids import PoolId, WorkerId
 from router.contract.secrets import FleetKey
 from router.contract.snapshot import PolicySnapshot, PoolPolicy, WorkerEntry
+from router.contract.telemetry import ExactState
 from router.core.exact.block_index import BlockIndex, Holder
 from router.core.exact.chains import ExactPrefix
 from router.core.exact.event_stream import StreamReport
 from router.core.model import ExactPrompt, Grant
+from router.core.proofs import Proofs
 from router.service import Call
 
 log = structlog.get_logger("router.exact")
@@ -49,6 +51,7 @@ class ExactMode:
         index_bytes_max: int,
         fleet_key: FleetKey,
         worker_api_key: str,
+        proofs: Proofs,
         lost: Callable[[WorkerId], None],
         clock: Callable[[], float] = monotonic,
         check: CheckParity | None = None,
@@ -57,7 +60,8 @@ class ExactMode:
         """The pools in exact mode at this moment."""
         self._folder = folder
         self._secret = fleet_key.subkey("exact/v1")
-        self._worker_api_key = worker_api_key
+        self._authorization = {"authorization": f"Bearer {worker_api_key}"} if worker_api_key else {}
+        self._proofs = proofs
         self._lost = lost
         self._clock = clock
         self._check = check or self._ask_worker
@@ -97,10 +101,10 @@ class ExactMode:
         self._follow_events()
         self._say_states()
 
-    def read(self, grant: Grant, fields: Mapping[str, Any], *, chat: bool) -> ExactPrefix | Later | None:
+    def read(self, grant: Grant, fields: Mapping[str, Any], *, kind: str) -> ExactPrefix | Later | None:
         """The prompt of a request, or a call to await for it; None where it cannot be had, or the pool is not exact."""
         pool = self.pools.get(grant.pool)
-        return None if pool is None else pool.read(grant, fields, chat=chat)
+        return None if pool is None else pool.read(grant, fields, kind=kind)
 
     def prompt(self, grant: Grant, prefix: ExactPrefix) -> ExactPrompt | None:
         """What each worker holds of it at this moment; None when no worker's cache is known."""
@@ -115,6 +119,9 @@ class ExactMode:
         if outcome.prompt_tokens is None or outcome.cached_tokens is None:
             return
         worker, exact = decision.worker, decision.request.exact
+        if decision.source is not None:
+            # Its cached tokens are those of the worker that it pulled from, which computed the others.
+            worker = decision.source.worker
         computed = max(outcome.prompt_tokens - outcome.cached_tokens, 0)
         feeds.note_answer(worker, computed_tokens=computed, sent_at=call.received_at)
         if exact is not None and worker not in exact.unknown:
@@ -127,6 +134,20 @@ class ExactMode:
             found[pool] = kept.status
             if found[pool] == "exact" and not kept.exact_workers():
                 found[pool] = "approximate: no worker's KV events are complete"
+        return found
+
+    def told(self) -> dict[str, ExactState]:
+        """For telemetry: the same pools, with the version of their files, who tokenises differently, and whose cache is
+        not known."""
+        reports = {report.holder: report for report in self._feeds.reports()} if self._feeds is not None else {}
+        found = {}
+        for pool, status in self.statuses().items():
+            kept = self._kept.get(pool)
+            found[str(pool)] = (
+                ExactState(status)
+                if kept is None
+                else ExactState(status, kept.files_version, kept.different(), _by_text(kept, reports))
+            )
         return found
 
     def state(self) -> _Page:
@@ -243,7 +264,9 @@ class ExactMode:
     async def _ask_worker(self, url: str, tokenizer: ExactTokenizer, model: str) -> ParityReport:
         if self._client is None:
             self._client = httpx.AsyncClient(trust_env=False)
-        return await check_parity(self._client, url, tokenizer, model=model, api_key=self._worker_api_key)
+        pools = [pool for pool, kept in self._kept.items() if url in kept.plan.urls.values()]
+        proof = self._proofs.unsalted(pools[0], now=time()) if pools else {}
+        return await check_parity(self._client, url, tokenizer, model=model, headers=self._authorization | proof)
 
 
 def _endpoints(policy: PoolPolicy, workers: _Workers) -> dict[WorkerId, EventEndpoint]:
@@ -259,6 +282,18 @@ def _endpoints(policy: PoolPolicy, workers: _Workers) -> dict[WorkerId, EventEnd
                 capacity_blocks=None if capacity_tokens is None else capacity_tokens // policy.block_size,
             )
     return found
+
+
+def _by_text(kept: ExactPool, reports: Mapping[Holder, StreamReport]) -> dict[str, str]:
+    """Each worker that is matched by text, with what is missing."""
+    return {str(worker): _missing(kept, worker, reports) for worker in kept.plan.members - kept.exact_workers()}
+
+
+def _missing(kept: ExactPool, worker: WorkerId, reports: Mapping[Holder, StreamReport]) -> str:
+    parity, report = kept.parity(worker), reports.get(Holder(worker))
+    if not parity.startswith("equal"):
+        return f"tokenizer {parity or 'not asked'}"
+    return f"events {_feed_page(report)['events'] or 'not followed'}"
 
 
 def _pool_page(kept: ExactPool, reports: Mapping[Holder, StreamReport]) -> _Page:

@@ -11,7 +11,7 @@ tokenises differently makes the whole pool approximate: its members are not inte
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,11 +21,13 @@ from typing import Any
 import structlog
 
 from router.adapters.chat_messages import Unrenderable
+from router.adapters.exact_dialects import Dialects
 from router.adapters.parity import ParityReport
-from router.adapters.tokenizer import Caller, ExactTokenizer, Prepared, decode_fields
+from router.adapters.served_models import ServedModels
+from router.adapters.tokenizer import Caller, ExactTokenizer, Prepared
 from router.adapters.tokenizer_files import load_model_files
 from router.contract.ids import PoolId, WorkerId
-from router.core.exact.block_hashes import BlockHasher
+from router.core.exact.block_hashes import Adapter, BlockHasher
 from router.core.exact.block_index import BlockIndex
 from router.core.exact.chains import ExactPrefix
 from router.core.model import ExactMatch, ExactPrompt, Grant
@@ -42,8 +44,8 @@ DIFFERENT_S = 60.0
 PROOFS_AT_ONCE = 4
 """Workers asked at one time, about thirty short questions each."""
 UNKNOWN_S = 0.25
-"""For so long it is remembered which workers' events are complete. What a worker loses meanwhile is not matched any
-more at once; it only takes so long until its approximate match stands in."""
+"""For so long it is remembered which workers' events are complete, unless a lease begins or ends: a worker whose gap is
+being replayed is matched by text at once (A11)."""
 
 CheckParity = Callable[[str, ExactTokenizer, str], Awaitable[ParityReport]]
 """(worker's URL, tokenizer, model) → report."""
@@ -105,11 +107,18 @@ class ExactPool:
         self._clock = clock
         self._changed = changed
         self._tokenizer: ExactTokenizer | None = None
+        self._dialects: Dialects | None = None
         self._refused = ""
         self._proofs: dict[WorkerId, _Proof] = {}
         self._proven: frozenset[WorkerId] = frozenset()
+        self._models: ServedModels = {}
+        """What all proven workers serve, each under the same adapter."""
         self._unknown: frozenset[WorkerId] = plan.members
+        self._lease_changes = -1
         self._unknown_until = float("-inf")
+        self._places = 0
+        """Of the workers whose cache is known, in the index as of `_places_version`."""
+        self._places_version = -1
         self._wake = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._keep())
 
@@ -129,6 +138,11 @@ class ExactPool:
     @property
     def differs(self) -> bool:
         return any(proof.report is not None and proof.report.verdict == "different" for proof in self._proofs.values())
+
+    def different(self) -> dict[str, str]:
+        """Each worker that tokenises differently, with the probe that showed it."""
+        reports = {str(worker): proof.report for worker, proof in self._proofs.items() if proof.report is not None}
+        return {worker: report.probe for worker, report in reports.items() if report.verdict == "different"}
 
     @property
     def loaded(self) -> bool:
@@ -181,17 +195,18 @@ class ExactPool:
 
     # prompts
 
-    def read(self, grant: Grant, fields: Mapping[str, Any], *, chat: bool) -> ExactPrefix | Later | None:
+    def read(self, grant: Grant, fields: Mapping[str, Any], *, kind: str) -> ExactPrefix | Later | None:
         """The prompt as the workers hash it, or a call to await for it; None where it cannot be had.
 
-        Any: JSON of each field, as bytes or `msgspec.Raw`.
+        Any: JSON of each field, as bytes or `msgspec.Raw`. `kind`: as in `Dialects.decode`.
         """
-        tokenizer = self._tokenizer
-        if tokenizer is None or not self.exact_workers():
+        tokenizer, dialects = self._tokenizer, self._dialects
+        if tokenizer is None or dialects is None or not self.exact_workers():
             return None
         try:
-            decoded = decode_fields(fields, chat=chat)
-            prepared = tokenizer.prepare(Caller(grant.tenant, grant.salt), decoded, chat=chat)
+            decoded, chat = dialects.decode(fields, kind)
+            caller = Caller(grant.tenant, grant.salt, self._adapter(grant.model))
+            prepared = tokenizer.prepare(caller, decoded, chat=chat)
             return tokenizer.finish_now(prepared) or partial(self._finish, tokenizer, prepared)
         except Unrenderable:
             self.unrendered += 1
@@ -204,16 +219,23 @@ class ExactPool:
         unknown = self._unknown_workers()
         if len(unknown) == len(self.plan.members):
             return None
+        if self._places_version != self._index.places_version:
+            self._places = self._index.places_of(self.plan.members - unknown)
+            self._places_version = self._index.places_version
         matches: dict[WorkerId, ExactMatch] = {}
-        size, members = prefix.block_size, self.plan.members
-        last, converted = None, ExactMatch(0)
-        for holder, match in self._index.matches(prefix.hashes, now=self._clock()).items():
-            if match is not last:
-                last, converted = match, ExactMatch(match.device * size, match.host * size, match.remote * size)
-            worker = holder.worker
-            if worker in members and worker not in unknown:
-                matches[worker] = converted
+        size = prefix.block_size
+        for workers, match in self._index.worker_matches(prefix.hashes, self._places, now=self._clock()):
+            matches.update(
+                dict.fromkeys(workers, ExactMatch(match.device * size, match.host * size, match.remote * size))
+            )
         return ExactPrompt(prefix.tokens, prefix.hashes, matches, unknown)
+
+    def _adapter(self, model: str) -> Adapter | None:
+        """The adapter that the workers know by this name, None for the model itself. Raises Unrenderable."""
+        try:
+            return self._models[model]
+        except KeyError:
+            raise Unrenderable("the workers do not all serve the model alike") from None
 
     async def _finish(self, tokenizer: ExactTokenizer, prepared: Prepared) -> ExactPrefix | None:
         try:
@@ -230,11 +252,13 @@ class ExactPool:
 
     def _unknown_workers(self) -> frozenset[WorkerId]:
         now = self._clock()
-        if now >= self._unknown_until:
+        if now >= self._unknown_until or self._lease_changes != self._index.lease_changes:
             is_exact = self._index.is_exact
             known = {worker for worker in self._proven if is_exact(worker, now=now)} if self.status == "exact" else ()
             self._unknown = self.plan.members.difference(known)
+            self._places_version = -1
             self._unknown_until = now + UNKNOWN_S
+            self._lease_changes = self._index.lease_changes
         return self._unknown
 
     # files and proofs
@@ -257,6 +281,7 @@ class ExactPool:
             hasher = BlockHasher(algorithm=plan.algorithm, block_size=plan.block_size)
             files = await asyncio.to_thread(load_model_files, self._folder / plan.tokenizer)
             self._tokenizer = ExactTokenizer(files, hasher=hasher, secret=self._secret)
+            self._dialects = Dialects(self._tokenizer.template)
         except ValueError as error:
             # ModelFilesError, UnknownHashAlgorithm, or a template that cannot be used: each says what is wrong.
             self._refused = str(error)
@@ -316,5 +341,19 @@ class ExactPool:
             for worker, proof in self._proofs.items()
             if proof.report is not None and proof.report.verdict == "equal"
         )
+        self._models = _served_alike([proof.report for proof in self._proofs.values() if proof.report is not None])
         self._unknown_until = float("-inf")
         self._changed(self)
+
+
+def _served_alike(reports: Sequence[ParityReport]) -> ServedModels:
+    """An adapter of another path has blocks of other hashes: its name is left out where workers differ."""
+    equal = [report.models for report in reports if report.verdict == "equal"]
+    if not equal:
+        return {}
+    first, *others = equal
+    return {name: adapter for name, adapter in first.items() if all(_has(each, name, adapter) for each in others)}
+
+
+def _has(models: ServedModels, name: str, adapter: Adapter | None) -> bool:
+    return name in models and models[name] == adapter

@@ -7,14 +7,15 @@ probe and the place of the first difference, never a text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import httpx
 import msgspec
 
 from router.adapters.chat_messages import Unrenderable
+from router.adapters.served_models import ServedModels, served_models
 from router.adapters.tokenizer import ExactTokenizer
 
 TIMEOUT_S = 10.0
@@ -22,6 +23,8 @@ TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 1024 * 1024
 TOKENS_PROBED_MAX = 16
 """Added tokens whose literal text is probed."""
+
+NO_HEADERS: Mapping[str, str] = {}
 
 Verdict = Literal["equal", "different", "unknown"]
 _Json = dict[str, Any]  # Any: JSON for the worker
@@ -48,6 +51,8 @@ class ParityReport:
     position: int | None = None
     """First token that differs."""
     reason: str = ""
+    models: ServedModels = field(default_factory=dict)
+    """What the worker serves, where the verdict is `equal`."""
 
 
 class _Answer(msgspec.Struct):
@@ -55,14 +60,19 @@ class _Answer(msgspec.Struct):
 
 
 async def check_parity(
-    client: httpx.AsyncClient, worker_url: str, exact: ExactTokenizer, *, model: str, api_key: str = ""
+    client: httpx.AsyncClient,
+    worker_url: str,
+    exact: ExactTokenizer,
+    *,
+    model: str,
+    headers: Mapping[str, str] = NO_HEADERS,
 ) -> ParityReport:
     """Compares every probe with the worker's answer, one after another; never raises for what the worker does."""
     equal = skipped = 0
     kinds_equal = set()
     for probe in probes(exact):
         ours = _ours(exact, probe)
-        theirs = await _theirs(client, worker_url, probe, model=model, api_key=api_key)
+        theirs = await _theirs(client, worker_url, probe, model=model, headers=headers)
         if isinstance(theirs, str):
             return ParityReport("unknown", exact.version, equal, skipped, probe.name, reason=theirs)
         if ours is None or theirs is None:
@@ -75,7 +85,10 @@ async def check_parity(
         kinds_equal.add(probe.chat)
     if False not in kinds_equal or (exact.has_template and True not in kinds_equal):
         return ParityReport("unknown", exact.version, equal, skipped, reason="no probe of one kind was answered")
-    return ParityReport("equal", exact.version, equal, skipped)
+    models = await served_models(client, worker_url, headers=headers)
+    if isinstance(models, str):
+        return ParityReport("unknown", exact.version, equal, skipped, reason=models)
+    return ParityReport("equal", exact.version, equal, skipped, models=models)
 
 
 def first_difference(ours: list[int], theirs: list[int]) -> int | None:
@@ -136,10 +149,9 @@ def _ours(exact: ExactTokenizer, probe: Probe) -> list[int] | None:
 
 
 async def _theirs(
-    client: httpx.AsyncClient, worker_url: str, probe: Probe, *, model: str, api_key: str
+    client: httpx.AsyncClient, worker_url: str, probe: Probe, *, model: str, headers: Mapping[str, str]
 ) -> list[int] | str | None:
     """The worker's ids, None where it refuses the probe, or a reason why there is no answer."""
-    headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
     url = worker_url.rstrip("/") + "/tokenize"
     try:
         async with client.stream(

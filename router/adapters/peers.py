@@ -1,4 +1,5 @@
-"""Routers of one fleet share their load through Valkey: each publishes its own and reads the others', in one call.
+"""Routers of one fleet share their load and where prompts went through Valkey: each publishes its own and reads the
+others', in one call.
 
 Own reservations count at once; those of other routers within PUBLISH_INTERVAL_S. A peer's figures are as old as its
 last publication was seen HERE: clocks of other machines are not trusted, and an entry that has not changed since this
@@ -8,6 +9,7 @@ router started is that of a router that is gone.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -15,9 +17,19 @@ import msgspec
 
 from router.adapters.valkey import Valkey
 from router.contract.channels import PEER_LOAD_HASH
-from router.contract.ids import WorkerId
+from router.contract.ids import TenantId, WorkerId
 from router.contract.live import LIVE_STALE_AFTER_S, WorkerLive
-from router.contract.peers import LOAD_BYTES_MAX, RouterLoad, WorkerShare, decode_load, encode_load
+from router.contract.peers import (
+    LOAD_BYTES_MAX,
+    PLACED_BATCHES,
+    PlacedBatch,
+    PlacedPrompts,
+    RouterLoad,
+    WorkerShare,
+    decode_load,
+    encode_load,
+)
+from router.core.hints import Placed
 from router.core.peers import PEER_FADED_S, PeerLoad
 
 PUBLISH_INTERVAL_S = 0.25
@@ -36,6 +48,8 @@ class _Peer:
     """Local Unix seconds at which the load last changed."""
     lives: bool = False
     """It has changed since this router first saw it."""
+    heard_seq: int = 0
+    """Newest batch of placed prompts that was taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +74,8 @@ class PeerExchange:
         valkey: Valkey,
         own_load: Callable[[float], Mapping[WorkerId, PeerLoad]],
         apply: Callable[[float, Loads], None],
+        take_placed: Callable[[], list[Placed]],
+        hear_placed: Callable[[list[Placed], float], None],
         snapshot_version: Callable[[], int],
         clock: Callable[[], float],
     ) -> None:
@@ -68,6 +84,9 @@ class PeerExchange:
         self._valkey = valkey
         self._own_load = own_load
         self._apply = apply
+        self._take_placed = take_placed
+        self._hear_placed = hear_placed
+        self._placed: deque[PlacedBatch] = deque(maxlen=PLACED_BATCHES)
         self._snapshot_version = snapshot_version
         self._clock = clock
         self._seq = 0
@@ -116,7 +135,13 @@ class PeerExchange:
             str(worker): WorkerShare(each.outstanding, round(each.pending_prefill_tokens, 1))
             for worker, each in load.items()
         }
-        return encode_load(RouterLoad(self._router_id, self._boot, self._seq, self._snapshot_version(), shares))
+        placed = tuple(PlacedPrompts(each.tenant, each.worker, each.anchors) for each in self._take_placed())
+        if placed:
+            self._placed.append(PlacedBatch(self._seq, placed))
+        while self._placed and self._placed[0].seq <= self._seq - PLACED_BATCHES:
+            self._placed.popleft()
+        version = self._snapshot_version()
+        return encode_load(RouterLoad(self._router_id, self._boot, self._seq, version, shares, tuple(self._placed)))
 
     def _take(self, found: Mapping[bytes, bytes], now: float) -> None:
         gone = set(self._peers)
@@ -133,9 +158,21 @@ class PeerExchange:
         peer = self._peers.get(load.router)
         if peer is None:
             if len(self._peers) < PEERS_MAX:
-                self._peers[load.router] = _Peer(load, now)
+                peer = self._peers[load.router] = _Peer(load, now)
+                self._hear_new(peer, now)
         elif (load.boot, load.seq) != (peer.load.boot, peer.load.seq):
+            if load.boot != peer.load.boot:
+                peer.heard_seq = 0
             peer.load, peer.seen_at, peer.lives = load, now, True
+            self._hear_new(peer, now)
+
+    def _hear_new(self, peer: _Peer, now: float) -> None:
+        """The batches of placed prompts that were not taken before."""
+        for batch in peer.load.placed:
+            if batch.seq > peer.heard_seq:
+                peer.heard_seq = batch.seq
+                placed = [Placed(TenantId(e.tenant), WorkerId(e.worker), e.anchors) for e in batch.prompts]
+                self._hear_placed(placed, now)
 
     def _live(self, now: float) -> dict[str, _Peer]:
         return {

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from router.adapters.telemetry_reach import Reach
 from router.contract.histogram import observe
 from router.contract.telemetry import DecisionSample, RequestRow, Violation
 from router.core.explain import sentence
-from router.core.model import Assessment, Outcome
+from router.core.model import Outcome
 from router.service import Call
 
-ROWS_MAX = 2000
+ROWS_MAX: Final = 2000
 """Combinations of dimensions in a second; further ones are summed under empty names."""
-SAMPLES_PER_S_MAX = 50
-VIOLATIONS_PER_S_MAX = 200
-SLOW_MS = 5000.0
+SAMPLES_PER_S_MAX: Final = 50
+VIOLATIONS_PER_S_MAX: Final = 200
+SLOW_MS: Final = 5000.0
 """A request slower than this is sampled when its namespace has no objective."""
 
 _Key = tuple[str, str, str, str, str, str]
@@ -23,45 +26,47 @@ class SecondAggregate:
     """Rows, violations and samples of the second under way; `take` hands them over and starts the next."""
 
     def __init__(self) -> None:
-        self._rows: dict[_Key, RequestRow] = {}
+        self._rows: dict[_Key, tuple[RequestRow, Reach]] = {}
         self._violations: list[Violation] = []
         self._samples: list[DecisionSample] = []
 
     def add(self, finished: Call, *, at: float, policy_version: int) -> None:
-        row = self._row(_key(finished))
-        _count(row, finished)
+        row, reach = self._row(_key(finished))
+        _count(row, reach, finished)
         outcome, assessment = finished.outcome, finished.assessment
         violated = assessment is not None and assessment.isolation == "violation"
-        if violated and len(self._violations) < VIOLATIONS_PER_S_MAX:
-            self._violations.append(_violation(finished, at))
-        wanted = violated or finished.sampled or not outcome.ok or _is_slow(finished)
+        too_soon = assessment is not None and assessment.expected_ttft_ms > 0 and not violated
+        if (violated or too_soon) and len(self._violations) < VIOLATIONS_PER_S_MAX:
+            self._violations.append(_violation(finished, at, kind="bound" if violated else "ttft"))
+        wanted = violated or too_soon or finished.sampled or not outcome.ok or _is_slow(finished)
         if wanted and finished.decision is not None and len(self._samples) < SAMPLES_PER_S_MAX:
             self._samples.append(decision_sample(finished, at=at, policy_version=policy_version))
 
     def add_refusal(self, kind: str) -> None:
         """A request that the edge refused: nobody's, since nobody was resolved."""
-        row = self._row(_NOBODY)
+        row, _ = self._row(_NOBODY)
         row.requests += 1
         row.errors[kind] = row.errors.get(kind, 0) + 1
 
     def take(self) -> tuple[list[RequestRow], list[Violation], list[DecisionSample]]:
-        taken = list(self._rows.values()), self._violations, self._samples
+        for row, reach in self._rows.values():
+            reach.put(row)
+        taken = [row for row, _ in self._rows.values()], self._violations, self._samples
         self._rows, self._violations, self._samples = {}, [], []
         return taken
 
-    def _row(self, key: _Key) -> RequestRow:
-        row = self._rows.get(key)
-        if row is not None:
-            return row
+    def _row(self, key: _Key) -> tuple[RequestRow, Reach]:
+        found = self._rows.get(key)
+        if found is not None:
+            return found
         if len(self._rows) >= ROWS_MAX:
             key = _NOBODY
             if key in self._rows:
                 return self._rows[key]
         tenant, namespace, pool, worker, model, template = key
-        row = self._rows[key] = RequestRow(
-            tenant=tenant, namespace=namespace, pool=pool, worker=worker, model=model, template=template
-        )
-        return row
+        row = RequestRow(tenant=tenant, namespace=namespace, pool=pool, worker=worker, model=model, template=template)
+        found = self._rows[key] = row, Reach()
+        return found
 
 
 def _key(finished: Call) -> _Key:
@@ -73,7 +78,7 @@ def _key(finished: Call) -> _Key:
     return grant.tenant, grant.namespace, grant.pool, worker, grant.model, finished.template
 
 
-def _count(row: RequestRow, finished: Call) -> None:
+def _count(row: RequestRow, reach: Reach, finished: Call) -> None:
     outcome, decision, assessment = finished.outcome, finished.decision, finished.assessment
     row.requests += 1
     if finished.retries:
@@ -82,21 +87,38 @@ def _count(row: RequestRow, finished: Call) -> None:
         row.errors[outcome.error] = row.errors.get(outcome.error, 0) + 1
     if decision is not None and decision.spill:
         row.spills[decision.spill] = row.spills.get(decision.spill, 0) + 1
+    if finished.pull_result:
+        _count_pull(row, finished)
     if finished.decision_us is not None:
         observe(row.decision_us, finished.decision_us)
     if outcome.duration_ms is not None:
         observe(row.duration, outcome.duration_ms)
     if outcome.prompt_tokens is not None:
-        _count_tokens(row, outcome, outcome.prompt_tokens, assessment)
+        _count_tokens(row, reach, finished, outcome.prompt_tokens)
     if outcome.ttft_ms is not None:
-        _count_ttft(row, outcome, outcome.ttft_ms)
+        reach.count_ttft(
+            row,
+            ttft_ms=outcome.ttft_ms,
+            prompt_tokens=outcome.prompt_tokens,
+            cached_tokens=outcome.cached_tokens,
+            beside=0 if decision is None else decision.beside,
+        )
     if finished.grant is not None and finished.grant.policy.ttft_slo_ms is not None:
         _count_objective(row, outcome, finished.grant.policy.ttft_slo_ms)
     if assessment is not None and assessment.isolation:
         _count_isolation(row, assessment.isolation)
 
 
-def _count_tokens(row: RequestRow, outcome: Outcome, prompt_tokens: int, assessment: Assessment | None) -> None:
+def _count_pull(row: RequestRow, finished: Call) -> None:
+    row.pulls += 1
+    if finished.pull_result == "fell_back":
+        row.pulls_failed += 1
+    elif finished.decision is not None:
+        row.pulled_tokens += finished.decision.loaded_tokens
+
+
+def _count_tokens(row: RequestRow, reach: Reach, finished: Call, prompt_tokens: int) -> None:
+    outcome, assessment = finished.outcome, finished.assessment
     row.usage_known += 1
     row.prompt_tokens += prompt_tokens
     row.output_tokens += outcome.completion_tokens or 0
@@ -105,23 +127,15 @@ def _count_tokens(row: RequestRow, outcome: Outcome, prompt_tokens: int, assessm
     row.hit_known += 1
     row.hit_tokens += outcome.cached_tokens
     row.hit_prompt_tokens += prompt_tokens
+    reach.count(finished.decision, prompt_tokens=prompt_tokens, cached_tokens=outcome.cached_tokens)
     if assessment is not None:
         row.predicted_hit_tokens += assessment.predicted_hit_tokens
         row.saved_prefill_ms += assessment.saved_prefill_ms
 
 
-def _count_ttft(row: RequestRow, outcome: Outcome, ttft_ms: float) -> None:
-    cached, prompt = outcome.cached_tokens, outcome.prompt_tokens
-    if cached is None or not prompt:
-        buckets = row.ttft_unknown
-    elif cached == 0:
-        buckets = row.ttft_miss
-    else:
-        buckets = row.ttft_hit if cached / prompt >= 0.5 else row.ttft_partial
-    observe(buckets, ttft_ms)
-
-
-_CLIENTS_OWN = frozenset(("bad_request", "unauthorized", "forbidden", "not_found", "too_large", "client_disconnect"))
+_CLIENTS_OWN: Final = frozenset(
+    ("bad_request", "unauthorized", "forbidden", "not_found", "too_large", "client_disconnect")
+)
 """Failures that say nothing about the service's objective."""
 
 
@@ -148,7 +162,7 @@ def _is_slow(finished: Call) -> bool:
     return waited_ms is not None and waited_ms > SLOW_MS
 
 
-def _violation(finished: Call, at: float) -> Violation:
+def _violation(finished: Call, at: float, *, kind: str) -> Violation:
     assert finished.grant is not None and finished.decision is not None and finished.assessment is not None
     return Violation(
         at=at,
@@ -160,7 +174,11 @@ def _violation(finished: Call, at: float) -> Violation:
         model=finished.grant.model,
         prompt_tokens=finished.outcome.prompt_tokens or 0,
         cached_tokens=finished.outcome.cached_tokens or 0,
-        bound_tokens=finished.assessment.isolation_bound_tokens or 0,
+        bound_tokens=(finished.assessment.isolation_bound_tokens or 0) if kind == "bound" else 0,
+        evidence=finished.assessment.evidence,
+        kind=kind,
+        ttft_ms=(finished.outcome.ttft_ms or 0.0) if kind == "ttft" else 0.0,
+        expected_ms=finished.assessment.expected_ttft_ms if kind == "ttft" else 0.0,
     )
 
 
@@ -188,4 +206,29 @@ def decision_sample(finished: Call, *, at: float, policy_version: int) -> Decisi
         decision_us=finished.decision_us or 0.0,
         outcome=outcome.error or "ok",
         status=outcome.status,
+        preferred=decision.preferred or "",
+        spill=decision.spill,
+        predicted_prompt_tokens=decision.predicted_prompt_tokens,
+        exact=decision.request.exact is not None,
+        pull=finished.pull_result,
+        pulled_from=finished.pulled_from,
+        pull_ms=finished.pull_ms,
+        output_tokens=outcome.completion_tokens,
+        predicted_ttft_ms=decision.predicted_ttft_ms,
+        retries=finished.retries,
+        retried_after_ms=finished.retried_after_ms,
+        auth_us=finished.auth_us,
+        reading_us=finished.reading_us,
+        fingerprint_us=finished.fingerprint_us,
+        connect_ms=finished.connect_ms,
+        queue_ms=_queue_ms(finished),
+        prefix=decision.prefix,
+        spread=decision.spread,
     )
+
+
+def _queue_ms(finished: Call) -> float | None:
+    held = finished.released
+    if held is None or held.first_byte_at is None:
+        return None
+    return max(held.prefill_began_at - held.reserved_at, 0.0) * 1000

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 import structlog
 
@@ -14,14 +15,15 @@ from router.adapters.telemetry_totals import Totals
 from router.adapters.valkey import Valkey
 from router.contract.channels import TELEMETRY_STREAM, TELEMETRY_STREAM_MAXLEN
 from router.contract.telemetry import DecisionSample, PrefixHeat, RouterState, Shipment, encode_shipment
+from router.core.breakers import BreakerWatch
 from router.service import Call
 
 log = structlog.get_logger("router.telemetry")
 
-BUFFER_SHIPMENTS_MAX = 600
+BUFFER_SHIPMENTS_MAX: Final = 600
 """Ten minutes of seconds, at 1–5 KB each."""
-SEND_BATCH_MAX = 50
-EXPLAINED_MAX = 10_000
+SEND_BATCH_MAX: Final = 50
+EXPLAINED_MAX: Final = 10_000
 """Samples kept for `/explain`, about 1 KB each."""
 
 
@@ -37,6 +39,7 @@ class TelemetryShipper:
         clock: Callable[[], float],
         policy_version: Callable[[], int],
         state: Callable[[float, int], tuple[RouterState, list[PrefixHeat]]],
+        breakers: BreakerWatch | None = None,
     ) -> None:
         self._router_id = router_id
         self._boot = boot
@@ -44,6 +47,7 @@ class TelemetryShipper:
         self._clock = clock
         self._policy_version = policy_version
         self._state = state
+        self._breakers = breakers
         self._second = SecondAggregate()
         self._buffer: deque[bytes] = deque()
         self._seq = 0
@@ -53,10 +57,20 @@ class TelemetryShipper:
 
     def record(self, call: Call) -> None:
         self._second.add(call, at=self._clock(), policy_version=self._policy_version())
-        if call.api is not None and call.api.unknown:
-            self.totals.unknown_fields += len(call.api.unknown)
+        if call.api is not None:
+            if call.api.unknown:
+                self.totals.unknown_fields += len(call.api.unknown)
+            if self._breakers is not None and self._breakers.wants(call.api.text):
+                self._look(self._breakers, call)
         if call.template_ignored:
             self.totals.templates_ignored += 1
+
+    def _look(self, breakers: BreakerWatch, call: Call) -> None:
+        grant, api = call.grant, call.api
+        if grant is not None and api is not None and api.text is not None:
+            breakers.look(
+                api.text, namespace=grant.namespace, pool=grant.pool, model=grant.model, template=call.template
+            )
 
     def record_refusal(self, kind: str) -> None:
         self._second.add_refusal(kind)
@@ -73,6 +87,7 @@ class TelemetryShipper:
 
     def close_second(self, at: float) -> None:
         rows, violations, samples = self._second.take()
+        breaks = self._breakers.take() if self._breakers is not None else []
         self.totals.add(rows)
         self._keep(samples)
         if self._valkey is None:
@@ -88,6 +103,7 @@ class TelemetryShipper:
             decisions=samples,
             heat=heat,
             router=state,
+            breaks=breaks,
         )
         self._seq += 1
         if len(self._buffer) >= BUFFER_SHIPMENTS_MAX:

@@ -23,6 +23,8 @@ class Totals:
         self.decision_us: Buckets = {}
         self.spills: dict[str, int] = {}
         self.retries = 0
+        self.pulls: dict[str, int] = {"ok": 0, "fell_back": 0}
+        self.pulled_tokens = 0
         self.violations = 0
         self.unknown_fields = 0
         """Request fields no endpoint documents, whatever the namespace's policy did with them."""
@@ -43,6 +45,9 @@ class Totals:
             for reason, count in row.spills.items():
                 self.spills[reason] = self.spills.get(reason, 0) + count
             self.retries += row.retries
+            self.pulls["ok"] += row.pulls - row.pulls_failed
+            self.pulls["fell_back"] += row.pulls_failed
+            self.pulled_tokens += row.pulled_tokens
             self.violations += row.isolation_violations
 
     def _pair(self, row: RequestRow) -> tuple[str, str]:

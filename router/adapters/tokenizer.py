@@ -135,6 +135,10 @@ class ExactTokenizer:
         return self._template is not None
 
     @property
+    def template(self) -> ChatTemplate | None:
+        return self._template
+
+    @property
     def uncut(self) -> str:
         """Why texts are tokenised whole, or "" when they are cut at added tokens."""
         return self._files.uncut
@@ -265,7 +269,8 @@ class ExactTokenizer:
 
 
 def decode_fields(raws: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
-    """The fields that decide the prompt, decoded. Any: `msgspec.Raw` or bytes, JSON that has been checked.
+    """The fields that decide the prompt, decoded. Any: `msgspec.Raw` or bytes, JSON that has been checked, or messages
+    that are decoded already.
 
     The standard library decodes all but the conversation, because its numbers are what the worker prints into prompts.
     """
@@ -273,6 +278,9 @@ def decode_fields(raws: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
     for name in CHAT_FIELDS if chat else TEXT_FIELDS:
         if name in raws:
             raw = raws[name]
+            if type(raw) is list:
+                fields[name] = raw
+                continue
             fields[name] = _decode(raw) if name in ("messages", "prompt") else json.loads(bytes(raw))
     return fields
 

@@ -17,11 +17,14 @@ class RouterHello(msgspec.Struct, frozen=True, omit_defaults=True):
     snapshot_version: int
     """0 while the router has none."""
     epoch: int
+    """Every revocation up to it is in force, and would be after a restart: this acknowledges them."""
     admin_url: str = ""
     inflight: int = 0
     started_at: float = 0.0
     last_error: str = ""
-    """Why the newest snapshot was refused, if it was."""
+    """Why the newest snapshot was refused, or what is in force and could not be kept on disk."""
+    digest: str = ""
+    """Of the snapshot it serves, so that two routers on one version with different contents are seen."""
 
 
 encode_hello = msgspec.json.Encoder().encode

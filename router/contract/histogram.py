@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Final
 
-GAMMA = 1.05
-_LOG_GAMMA = math.log(GAMMA)
-INDEX_MIN = -150
+GAMMA: Final = 1.05
+_LOG_GAMMA: Final = math.log(GAMMA)
+INDEX_MIN: Final = -150
 """GAMMA**-150 = 0.0007: everything at or below shares one bucket, zero included."""
-INDEX_MAX = 450
+INDEX_MAX: Final = 450
 """GAMMA**450 = 3.4e9: everything above shares one bucket. 600 buckets bound a histogram."""
 
 _LOWEST, _HIGHEST = GAMMA**INDEX_MIN, GAMMA**INDEX_MAX

@@ -71,6 +71,10 @@ class FleetKey:
         """
         return _b64(self.mac("kvsalt/v1", tenant, namespace, generation_nonce))
 
+    def domain_salt(self, domain: str, nonce: str) -> str:
+        """The `cache_salt` of a shared cache domain, of the same form; it never equals a namespace's (S1)."""
+        return _b64(self.mac("kvsalt-shared/v1", domain, nonce))
+
     def api_key_hash(self, key_id: str, secret: str) -> str:
         """What is stored of an API key (S13): hexadecimal HMAC, useless without the fleet key."""
         return self.mac("apikey/v1", key_id, secret).hex()

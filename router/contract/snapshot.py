@@ -26,6 +26,8 @@ WorkerState = Literal["ready", "drain", "maintenance"]
 OnStale = Literal["serve", "deny"]
 UnknownFields = Literal["drop", "reject", "pass"]
 RoutingName = Literal["tidemark", "round_robin", "least_outstanding", "ring"]
+Scope = Literal["inference", "explain"]
+TransferName = Literal["", "nixl"]
 
 
 class Watermark(msgspec.Struct, frozen=True):
@@ -55,6 +57,8 @@ class KeyGrant(msgspec.Struct, frozen=True):
     hash: str
     status: Status = "active"
     expires_at: float | None = None
+    scopes: tuple[Scope, ...] = ("inference",)
+    """What it may do beside sending requests: `explain` shows how each of its requests was routed."""
 
 
 class NamespacePolicy(msgspec.Struct, frozen=True):
@@ -79,6 +83,31 @@ class NamespacePolicy(msgspec.Struct, frozen=True):
     """Refuse (429 + Retry-After) what the best worker is predicted to answer well after `ttft_slo_ms`."""
     priority: int = 0
     """−4 … 4 (S4.2): each step up weighs waiting by √2 more against what the cache saves, each step down less."""
+    domain: str = ""
+    """The shared cache domain it is in: a key of `PolicySnapshot.domains`; "" = private."""
+    shares_public: bool = False
+    """Requests that are nothing but a public text (`PolicySnapshot.public_texts`) share a cache with every tenant's."""
+
+
+class ModelGeneration(msgspec.Struct, frozen=True):
+    """A revision of a model on a pool after the first: what was cached under an earlier one cannot be reached."""
+
+    number: int
+    """From 2; a model without an entry is in its generation 1."""
+    nonce: str
+    """Goes into every salt and index key made for the model; "" = its successor is not known yet: refused with 503."""
+    at: float = 0.0
+    """Unix seconds when it began."""
+
+
+class CacheDomain(msgspec.Struct, frozen=True):
+    """What namespaces share cached prefixes in, by approval of two persons. `router.core.sharing` settles its salt."""
+
+    kind: Literal["project", "group"]
+    """`project`: namespaces of one tenant; `group`: a trust group of several."""
+    nonce: str
+    generation: int = 1
+    generation_at: float = 0.0
 
 
 class PoolPolicy(msgspec.Struct, frozen=True):
@@ -102,6 +131,13 @@ class PoolPolicy(msgspec.Struct, frozen=True):
     """Effective bandwidth of a pull from the shared tier; None = nothing is pulled from there."""
     transfer_setup_ms: float = 0.0
     """Fixed cost of one pull."""
+    transfer: TransferName = ""
+    """How its workers pull KV from each other, at the bandwidth and set-up above; "" = they do not. Needs a tokenizer:
+    only exact prompts tell what a peer holds."""
+    guarded: bool = False
+    """Its workers run the worker guard: each request to them carries a proof (`router.contract.guard`)."""
+    model_generations: dict[str, ModelGeneration] = {}
+    """By model name, of the models whose revision was revoked at least once (S3.8)."""
 
 
 class WorkerEntry(msgspec.Struct, frozen=True):
@@ -118,6 +154,54 @@ class WorkerEntry(msgspec.Struct, frozen=True):
     """prefix_caching_hash_algo as the worker reported; "" while unknown."""
 
 
+class PoolValues(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a variant puts in place of a pool's own values; None leaves them."""
+
+    watermark: Watermark | None = None
+    routing: RoutingName | None = None
+    virtual_nodes: int | None = None
+    spill_outstanding: int | None = None
+
+
+class NamespaceValues(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a variant puts in place of a namespace's own values; None leaves them."""
+
+    watermark: Watermark | None = None
+    priority: int | None = None
+    ttft_slo_ms: float | None = None
+    shed_over_slo: bool | None = None
+
+
+class Variant(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Values that hold on a share of the routers (a staged roll-out), or until some time (an override).
+
+    Each router picks by `router.core.variants`. A release that does not know variants serves the values beside them.
+    """
+
+    id: str
+    share: float = 1.0
+    """Routers whose place, a hash of variant and router id in 0…1, is below it take the values."""
+    until: float | None = None
+    """Unix seconds by the router's own clock; None = for as long as the snapshot says so."""
+    pools: dict[PoolId, PoolValues] = {}
+    namespaces: dict[NamespaceId, NamespaceValues] = {}
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """An operator's rule (S3.6): until some time a prefix has at least so many homes, however little load it brings.
+
+    A release that does not know placements leaves the number to the load, as without a rule.
+    """
+
+    namespace: NamespaceId
+    pool: PoolId
+    prefix: str
+    """Keyed id of the prefix, as in `telemetry.PrefixHeat`."""
+    homes: int
+    until: float
+    """Unix seconds by the router's own clock."""
+
+
 class PolicySnapshot(msgspec.Struct, frozen=True):
     """The content that is digested: equal content, equal digest."""
 
@@ -127,6 +211,13 @@ class PolicySnapshot(msgspec.Struct, frozen=True):
     pools: dict[PoolId, PoolPolicy]
     workers: dict[WorkerId, WorkerEntry]
     format: int = FORMAT
+    variants: tuple[Variant, ...] = ()
+    """Widest scope first: a later one replaces what an earlier one put."""
+    domains: dict[str, CacheDomain] = {}
+    """Shared cache domains by id: `project:<tenant>/<slug>`, `group:<slug>`."""
+    public_texts: tuple[str, ...] = ()
+    """Digests of the texts that may be shared by all (`router.contract.public`), sorted."""
+    placements: tuple[Placement, ...] = ()
 
 
 class SignedSnapshot(msgspec.Struct, frozen=True):

@@ -48,6 +48,12 @@ class RequestRow(msgspec.Struct, omit_defaults=True):
     """Predicted for the chosen worker, over the hit_known requests, so that it compares with hit_tokens."""
     saved_prefill_ms: float = 0.0
     """hit_tokens ÷ the worker's calibrated prefill rate: GPU time not spent."""
+    pulls: int = 0
+    """Requests whose worker was to pull the prompt's KV from another one."""
+    pulls_failed: int = 0
+    """Of these, the ones that were computed after all."""
+    pulled_tokens: int = 0
+    """Tokens of the prompts that were pulled, as predicted."""
 
     ttft_hit: Buckets = {}
     """cached ÷ prompt ≥ 0.5."""
@@ -68,6 +74,22 @@ class RequestRow(msgspec.Struct, omit_defaults=True):
     isolation_unknown: int = 0
     isolation_violations: int = 0
 
+    repeated_tokens: int = 0
+    """Over the hit_known requests: the longest head of the prompt that came before, on any worker; what one cache that
+    all workers share and that never evicts would have hit. Never below `best_hit_tokens`."""
+    best_hit_tokens: int = 0
+    """The most that any worker was thought to hold at the choice; never below `expected_hit_tokens`."""
+    expected_hit_tokens: int = 0
+    """What the chosen worker was thought to hold, in proportion to prompt_tokens; never below `hit_tokens`."""
+    unjudged_tokens: int = 0
+    """Uncached prompt tokens of requests without text to compare, and of retries: their cause is unknown."""
+    routing_loss: dict[str, int] = {}
+    """best − expected by why the request did not go to the best holder: ROUTING_LOSSES."""
+    hit_size: Buckets = {}
+    """Hit tokens of a request."""
+    cohorts: dict[int, int] = {}
+    """TTFT by prompt length, load and cache: `router.contract.cohorts`."""
+
 
 ERROR_KINDS = (
     "bad_request",
@@ -86,10 +108,15 @@ ERROR_KINDS = (
 """The closed set of `RequestRow.errors` keys and of the `outcome` metric label (besides `ok`)."""
 
 SPILL_REASONS = ("watermark", "load", "drain", "breaker", "retry")
+BY_CHOICE = "choice"
+"""It left no preferred worker: another was better for it, or no rule looked at prefixes."""
+ROUTING_LOSSES = (*SPILL_REASONS, BY_CHOICE)
+"""The closed set of `RequestRow.routing_loss` keys."""
 
 
 class Violation(msgspec.Struct, omit_defaults=True):
-    """One answer with more cached tokens than the namespace's own history on that worker allows (S8)."""
+    """One answer with more cached tokens than the namespace's own history on that worker allows (S8), or (kind `ttft`)
+    one whose first byte came too soon for the tokens it says were computed (S1.6)."""
 
     at: float
     request_id: str
@@ -102,6 +129,14 @@ class Violation(msgspec.Struct, omit_defaults=True):
     cached_tokens: int
     bound_tokens: int
     """The most that history allows; cached_tokens above it is the violation."""
+    evidence: str = ""
+    """Keyed hash of the prompt's blocks, 32 hexadecimal digits: equal for equal prompts of one namespace generation."""
+    kind: str = "bound"
+    """`bound` or `ttft`; of the latter `bound_tokens` is 0."""
+    ttft_ms: float = 0.0
+    """Of `ttft`."""
+    expected_ms: float = 0.0
+    """Of `ttft`: the uncached prompt tokens ÷ the worker's learnt rate."""
 
 
 class DecisionSample(msgspec.Struct, omit_defaults=True):
@@ -129,6 +164,40 @@ class DecisionSample(msgspec.Struct, omit_defaults=True):
     decision_us: float = 0.0
     outcome: str = "ok"
     status: int = 200
+    preferred: str = ""
+    """Where affinity alone would have sent it; "" = nowhere."""
+    spill: str = ""
+    """Why it left the preferred worker: one of SPILL_REASONS, or ""."""
+    predicted_prompt_tokens: int = 0
+    exact: bool = False
+    """Whether the workers themselves told what they hold."""
+    pull: str = ""
+    """Of a prompt whose KV was to be pulled from another worker: `ok`, or `fell_back`: it was computed after all."""
+    pulled_from: str = ""
+    """That worker."""
+    pull_ms: float = 0.0
+    """Until it had offered the KV; of a pull that fell back, until the request was decided anew."""
+    output_tokens: int | None = None
+    predicted_ttft_ms: float = 0.0
+    """Queue, transfer and uncached prefill on the chosen worker, as the choice expected them."""
+    retries: int = 0
+    retried_after_ms: float = 0.0
+    """From the request's arrival to the last worker's choice, where another was asked before."""
+    auth_us: float | None = None
+    """From key and model to what they may use. This and `fingerprint_us`: of the random share alone, else None."""
+    reading_us: float = 0.0
+    """Tokenising the prompt, on the event loop, in exact mode. Part of `decision_us`, as `fingerprint_us` is; the rest
+    of it is match and choice."""
+    fingerprint_us: float | None = None
+    connect_ms: float = 0.0
+    """Opening a connection to the worker; 0 = an idle one was there."""
+    queue_ms: float | None = None
+    """From the decision until the worker was free for the request, by the router's own ledger; None = not a stream, or
+    it never began to answer. What is left of `ttft_ms` is prefill."""
+    prefix: str = ""
+    """Keyed id of its prefix, as in `PrefixHeat`; "" = shorter than a block, or not explained."""
+    spread: int = 0
+    """Homes that a placement rule asked for; 0 = no rule."""
 
 
 class Candidate(msgspec.Struct, omit_defaults=True):
@@ -144,12 +213,18 @@ class Candidate(msgspec.Struct, omit_defaults=True):
     outstanding: int = 0
     excluded: str = ""
     transfer_ms: float = 0.0
-    """Loading what a host or shared tier holds."""
+    """Loading what a host or shared tier holds, or pulling what another worker does."""
     priority_ms: float = 0.0
     """What the namespace's priority adds to the queue (or, when low, takes off)."""
     replica_ms: float = 0.0
     """Credit for filling another home of a hot prefix: net = saved − queue − pressure − imbalance − transfer − priority
     + replica."""
+    kv_use: float | None = None
+    """KV use as the watermarks see it, 0…1; None = unknown."""
+    prefill_tokens_per_s: float = 0.0
+    """Its calibrated rate."""
+    pulled_tokens: int = 0
+    """Of the matched ones, those that it would pull from another worker."""
 
 
 class PrefixHeat(msgspec.Struct, omit_defaults=True):
@@ -159,7 +234,74 @@ class PrefixHeat(msgspec.Struct, omit_defaults=True):
     namespace: str
     pool: str
     tokens: int
+    """Of the depth at which prefixes are told apart."""
     by_worker: dict[str, int] = {}
+    head_tokens: int = 0
+    """As far as its requests agree: what a copy on another worker takes. 0 = unknown."""
+    prompt_tokens: int = 0
+    """Of the requests' prompts, as the router predicts them."""
+    hit_tokens: int = 0
+    """Predicted for the chosen workers."""
+    queue_ms: float = 0.0
+    """Predicted queue on the chosen workers, added up."""
+    spills: int = 0
+    """Requests that left their preferred worker."""
+    placed: int = 0
+    """Requests under a placement rule."""
+    load: float = 0.0
+    """Measured load of all routers as a share of what one worker can do."""
+    homes: int = 1
+    """Workers that it is spread over by load and rule."""
+    holders: list[str] = []
+    """Workers that the router believes to hold it, at most HOLDERS_MAX."""
+
+
+HOLDERS_MAX = 64
+"""Holders named of one prefix."""
+
+
+class PrefixBreaks(msgspec.Struct, omit_defaults=True):
+    """Prompts of a namespace that were looked at in a second, and those that an early change cut off their prefix."""
+
+    namespace: str
+    pool: str
+    template: str = ""
+    kind: str = ""
+    """Guessed from the class of its characters: one of BREAK_KINDS; "" = of all that were looked at."""
+    position_bytes: int = 0
+    """Where the line with the change begins in the canonical text: the least of the second."""
+    prompts: int = 0
+    lost_bytes: int = 0
+    """Text behind the change that the prompts shared all the same."""
+
+
+BREAK_KINDS = ("clock", "uuid", "request_id", "hash", "number", "whitespace", "order", "text")
+
+
+class ExactState(msgspec.Struct, omit_defaults=True):
+    """A pool that names a tokenizer, as a router sees it."""
+
+    status: str = ""
+    """`loading`, `exact` or `approximate: <reason>`."""
+    files_version: str = ""
+    """Of the model's tokenizer and chat template: 16 hexadecimal digits; "" until they are read."""
+    different: dict[str, str] = {}
+    """Worker that tokenises differently → the probe that showed it."""
+    by_text: dict[str, str] = {}
+    """Worker whose cache is not known exactly, so that it is matched by text → why."""
+
+
+class Calibration(msgspec.Struct, array_like=True):
+    """What a router has learnt of one worker."""
+
+    tokens_per_s: float
+    """Prefill rate; without samples its pool's."""
+    samples: int = 0
+    """First bytes that taught it since the router's start."""
+    age_s: float | None = None
+    """Since the last of them."""
+    credit: float = 1.0
+    """Share of the predicted hit tokens that it delivers, 0…1."""
 
 
 class RouterState(msgspec.Struct, omit_defaults=True):
@@ -175,6 +317,22 @@ class RouterState(msgspec.Struct, omit_defaults=True):
     worker_outstanding: dict[str, int] = {}
     worker_states: dict[str, str] = {}
     """Routable state as this router sees it: ready, full (above watermark), drain, maintenance, ejected."""
+    epoch: int = 0
+    """Every revocation up to it is in force and kept."""
+    variants: list[str] = []
+    """Ids of the snapshot's variants that this router has in force."""
+    exact: dict[str, ExactState] = {}
+    """Pool → how its prompts are matched, of the pools that name a tokenizer."""
+    calibration: dict[str, Calibration] = {}
+    """By worker."""
+    inflight_by_namespace: dict[str, int] = {}
+    """Requests under way, of the NAMES_TOLD_MAX busiest namespaces."""
+    index_blocks_by_tenant: dict[str, int] = {}
+    """Remembered blocks that can be matched (approximate mode), of the NAMES_TOLD_MAX largest tenants."""
+
+
+NAMES_TOLD_MAX = 200
+"""Of namespaces and of tenants in one RouterState: some 12 KB."""
 
 
 class KvRow(msgspec.Struct, omit_defaults=True):
@@ -193,6 +351,21 @@ class KvRow(msgspec.Struct, omit_defaults=True):
     """Distinct blocks in the cache at the end of the second; None while the count cannot be trusted."""
     state: str = "live"
     """live, rebuilding, degraded (a gap could not be replayed), silent (configured but nothing arrives), down."""
+    evicted: dict[str, int] = {}
+    """Removed blocks by `<who stored next>EVICTS<whose they were>`; namespaces, UNKNOWN or OTHER. Inferred."""
+    restored_of: dict[str, int] = {}
+    """`restored_blocks` by namespace."""
+    lifetime: Buckets = {}
+    """Blocks by the milliseconds from their storing to their removal."""
+    restore_gap: Buckets = {}
+    """Blocks by the milliseconds from their removal to their return, up to an hour."""
+
+
+EVICTS = ">"
+UNKNOWN_OWNER = ""
+"""Of a block whose chain's first block was not seen, or bears a salt of no namespace in force."""
+OTHER_OWNER = "*"
+"""Of the namespaces beyond those that are told apart in a pool."""
 
 
 RESTORE_WINDOW_S = 300.0
@@ -212,6 +385,7 @@ class Shipment(msgspec.Struct, omit_defaults=True):
     heat: list[PrefixHeat] = []
     router: RouterState | None = None
     kv: list[KvRow] = []
+    breaks: list[PrefixBreaks] = []
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -19,21 +19,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from router.contract.ids import WorkerId
 
-EPOCHS = 4
+EPOCHS: Final = 4
 """Belief is forgotten in quarters of a cache: a worker is believed to hold 75 … 100 % of what it has room for."""
 
-DEAD_BITS_MAX = 64
+DEAD_BITS_MAX: Final = 64
 """Retired bits kept before a sweep frees them, or as many as are alive: bounds the width of masks."""
 
-REUSE_WEIGHT = 0.2
+REUSE_WEIGHT: Final = 0.2
 """Weight of one retired epoch in a worker's measured reuse: five epochs are a cache turned over."""
-REUSE_DEFAULT = 0.5
+REUSE_DEFAULT: Final = 0.5
 """Expected reuse of the oldest blocks before the first epoch was retired."""
 
-TAIL_S_MIN = 60.0
+TAIL_S_MIN: Final = 60.0
 """What lay idle longer than blocks of this worker usually do before they go, and than this, is wanted less in
 proportion: gaps between two uses of a prefix are spread about as 1 / time."""
 

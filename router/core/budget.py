@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from router.contract.ids import TenantId
 from router.contract.snapshot import TenantGrant
 from router.core.model import OverBudget
 
-BURST_S = 10.0
+BURST_S: Final = 10.0
 """Seconds of its rate that a tenant may save up where its policy names no burst."""
-RETRY_AFTER_S_MAX = 60
+RETRY_AFTER_S_MAX: Final = 60
 
 
 @dataclass(slots=True)

@@ -16,37 +16,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from router.contract.ids import WorkerId
 from router.core.fleet import RoutableWorker
 from router.core.model import Decision, NoWorker, Shed
+from router.core.pulls import source_of
 from router.core.score import NET, QUEUE, best_net, candidate, predicted_ttft_ms, score
 from router.core.view import Terms, View
 
-MARGIN_SHARE = 0.1
-MARGIN_MS = 1.0
+MARGIN_SHARE: Final = 0.1
+MARGIN_MS: Final = 1.0
 """Affinity yields only to a gain above 1 ms and above 10 % of a cold prefill: learnt rates and predicted progress are
 off by about that much, and moving a session for noise recomputes and evicts."""
-HOME_MARGIN_SHARE = 0.25
+HOME_MARGIN_SHARE: Final = 0.25
 """The home of a new prefix saves nothing yet. Where other routers look for it there, it is kept unless another is a
 quarter better; a router alone, or workers that tell what they hold, need no such agreement."""
-MATCH_SHARE_MIN = 0.1
+MATCH_SHARE_MIN: Final = 0.1
 """A match of less of the prompt is a common head, not affinity (C37): it still counts for what it saves."""
-HELD_SHARE = 0.5
+HELD_SHARE: Final = 0.5
 """A full worker may still serve a prompt of which it holds at least this share (S0.4)."""
-HOLDERS_MAX = 32
+HOLDERS_MAX: Final = 32
 """Workers scored for what they hold: beyond it, of those that hold most, the ones with the shortest wait."""
-LIGHTEST = 12
+LIGHTEST: Final = 12
 """Workers scored for their short wait in a large pool: among a dozen idle ones one fits the other terms as well."""
-COLD_COPIES_REQUESTS = 2.0
+COLD_COPIES_REQUESTS: Final = 2.0
 """Requests more than the lightest holder's at which the first holder on the ring still serves a prefix that is not
 hot: so that its copies elsewhere age out."""
 
-SHED_FACTOR = 1.25
+SHED_FACTOR: Final = 1.25
 """Predicted TTFT may exceed the limit by the error of the prediction before a request is refused for it."""
-RETRY_AFTER_BUSY_S = 2
-RETRY_AFTER_EMPTY_S = 10
-RETRY_AFTER_SHED_S_MAX = 30
+RETRY_AFTER_BUSY_S: Final = 2
+RETRY_AFTER_EMPTY_S: Final = 10
+RETRY_AFTER_SHED_S_MAX: Final = 30
 
 
 def choose(view: View, session_worker: WorkerId | None, *, explain: bool) -> Decision:
@@ -54,18 +56,29 @@ def choose(view: View, session_worker: WorkerId | None, *, explain: bool) -> Dec
     routing = view.pool.policy.routing
     if routing in _BLIND_TO_PREFIXES:
         view.full = frozenset()
+    elif view.request.may_pull and view.held:
+        view.holders = holders = _holders(view)
+        view.source = source_of(view, [worker for worker in holders if not exclusion(view, worker)])
     decision = _PICKS[routing](view, session_worker)
     worker = view.pool.by_id[decision.worker]
     if view.held:
-        hit = view.hit(worker)
+        hit = view.reach(worker)
+        if hit.pulled:
+            decision.source = view.source
+        if view.holders is None:
+            view.holders = _holders(view)
+        decision.best_hit_tokens = max(hit.tokens, _deepest(view, view.holders))
         decision.matched_blocks = hit.blocks
         decision.predicted_hit_tokens = hit.tokens
         decision.loaded_tokens = hit.loaded_tokens
     decision.predicted_prompt_tokens = view.prompt_tokens
-    decision.predicted_ttft_ms = predicted_ttft_ms(view, score(view, worker))
+    terms = score(view, worker)
+    decision.predicted_ttft_ms = predicted_ttft_ms(view, terms)
+    decision.predicted_queue_ms = terms[QUEUE]
+    decision.spread = view.spread
     if view.request.exclude:
         decision.reason, decision.spill = "retry", "retry"
-    elif view.request.grant.policy.shed_over_slo:
+    elif view.request.grant.policy.shed_over_slo and not view.request.admitted:
         _shed_if_hopeless(view)
     if explain:
         decision.candidates = [candidate(view, each, exclusion(view, each)) for each in view.pool.workers]
@@ -150,7 +163,7 @@ def _some(homes: Mapping[WorkerId, None]) -> Iterable[WorkerId]:
 def _pick_by_gain(view: View, session_worker: WorkerId | None) -> Decision:
     holders: Sequence[RoutableWorker] = ()
     if view.held:
-        holders = _holders(view)
+        view.holders = holders = _holders(view)
     if view.hot is not None:
         view.settle_head(max([view.hit(worker).blocks for worker in holders], default=0))
     view.considered = considered = _consider(view, holders)
@@ -190,8 +203,11 @@ def _holders(view: View) -> list[RoutableWorker]:
     by_id, held = view.pool.by_id, view.held
     if len(held) <= HOLDERS_MAX or view.pool.order is None:
         return [by_id[worker] for worker in held if worker in by_id]
-    most = max(held.values(), key=_depth)
-    deepest = {worker for worker, what in held.items() if what == most}
+    # Workers that hold the same mostly share one object: those are told apart, not the workers.
+    most = max({id(what): what for what in held.values()}.values(), key=_depth)
+    deepest = {worker: None for worker, what in held.items() if what is most or what == most}
+    if len(deepest) <= HOLDERS_MAX:
+        return [by_id[worker] for worker in deepest if worker in by_id]
     return _first(HOLDERS_MAX, view, lambda worker: worker.id in deepest)
 
 
@@ -223,7 +239,7 @@ def _preference(
     by_id = view.pool.by_id
     if session_worker is not None and session_worker in by_id:
         return by_id[session_worker], "session"
-    deepest = max([view.hit(worker).tokens for worker in holders]) if holders else 0
+    deepest = _deepest(view, holders)
     home = _idle_home(view) if view.homes else None
     if home is not None:
         return home, "prefix" if view.hit(home).tokens == deepest > 0 else "home"
@@ -232,6 +248,11 @@ def _preference(
     if not view.hashes:
         return None, "home"
     return _home(view, _home_key(view, holders)), "home"
+
+
+def _deepest(view: View, holders: Sequence[RoutableWorker]) -> int:
+    """The longest match in tokens."""
+    return max([view.hit(worker).tokens for worker in holders]) if holders else 0
 
 
 def _idle_home(view: View) -> RoutableWorker | None:
@@ -328,13 +349,14 @@ _PICKS: dict[str, Callable[[View, WorkerId | None], Decision]] = {
     "ring": _pick_by_ring,
 }
 
-_BLIND_TO_PREFIXES = frozenset({"round_robin", "least_outstanding"})
+_BLIND_TO_PREFIXES: Final = frozenset({"round_robin", "least_outstanding"})
 """Watermarks speak of new prefixes: through them these rules would come to prefer the workers that hold a prefix."""
 
-_SPILL_OF_EXCLUSION = {
+_SPILL_OF_EXCLUSION: Final = {
     "drain": "drain",
     "maintenance": "drain",
     "ejected": "breaker",
+    "down": "breaker",
     "full": "watermark",
     "tried": "retry",
 }

@@ -9,13 +9,14 @@ Only connect failures and 5xx answers are failures; a 4xx says nothing about the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-FAILURES_IN_A_ROW = 5
-EJECTION_S = 30.0
-EJECTION_S_MAX = 300.0
-FORGIVEN_AFTER_S = 300.0
+FAILURES_IN_A_ROW: Final = 5
+EJECTION_S: Final = 30.0
+EJECTION_S_MAX: Final = 300.0
+FORGIVEN_AFTER_S: Final = 300.0
 """Success this long after an ejection ended starts the count of ejections anew."""
-PANIC_SHARE = 0.5
+PANIC_SHARE: Final = 0.5
 """Where more of a pool is ejected, ejection is ignored: the fault is then hardly each worker's own (A9)."""
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from router.contract.telemetry import Candidate
 from router.core.model import Decision
 
-_CAUSE_OF_SPILL = {
+_CAUSE_OF_SPILL: Final = {
     "watermark": "is above its watermark",
     "load": "would cost more in waiting than its cache saves",
     "drain": "is draining",
@@ -19,6 +21,8 @@ def sentence(decision: Decision) -> str:
     parts = [_chosen(decision)]
     if decision.spill and decision.preferred is not None and decision.preferred != decision.worker:
         parts.append(f"preferred {_short(decision.preferred)} {_CAUSE_OF_SPILL[decision.spill]}")
+    if decision.spread:
+        parts.append(f"a placement rule spreads its prefix over {decision.spread} workers")
     other = _alternative(decision)
     if other is not None:
         parts.append(_compared(decision, other))
@@ -30,8 +34,15 @@ def _chosen(decision: Decision) -> str:
     own = next((each for each in decision.candidates if each.worker == decision.worker), None)
     if decision.reason == "round_robin":
         return f"{name}: next in turn"
+    if own is None and decision.source is not None:
+        return f"{name}: pulls {decision.loaded_tokens:,} tokens from {_short(decision.source.worker)}"
     if own is None:
         return f"{name}: chosen by {decision.reason.replace('_', ' ')}"
+    if decision.source is not None:
+        return (
+            f"{name}: pulls {own.pulled_tokens:,} tokens from {_short(decision.source.worker)} in"
+            f" {own.transfer_ms:,.0f} ms, saves {own.saved_ms:,.0f} ms of prefill for {_queue(own)}"
+        )
     if own.matched_tokens:
         loads = f", of which it loads {decision.loaded_tokens:,} in {own.transfer_ms:,.0f} ms" * (own.transfer_ms > 0)
         return (

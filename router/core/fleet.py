@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from router.contract.ids import PoolId, WorkerId
 from router.contract.live import LIVE_STALE_AFTER_S, KvLive, WorkerLive
@@ -18,22 +19,26 @@ from router.core.hot import HotPrefixes
 from router.core.ledger import Load
 from router.core.order import WaitOrder
 from router.core.peers import PeerLoad, PeerLoads
-from router.core.rates import PREFILL_TOKENS_PER_S_DEFAULT, Credit, PrefillRate, TextRatio
+from router.core.rates import PREFILL_TOKENS_PER_S_DEFAULT, Attention, Credit, PrefillRate, TextRatio
 from router.core.ring import Ring
 from router.core.transfer import Link
 from router.core.watermarks import Watermarks, churn_pressure, watermark_use
 
-SCAN_WORKERS_MAX = 32
+SCAN_WORKERS_MAX: Final = 32
 """Pools up to this size are scored worker by worker (about 20 µs); larger ones keep their workers in order of wait."""
-HOMES_MAX = 512
+HOMES_MAX: Final = 512
 """Sets of homes remembered for each pool; a pool of 512 workers takes 16 KB for its largest."""
-REQUEST_WAIT_MS = 1.5
+REQUEST_WAIT_MS: Final = 1.5
 """What a request under way adds to a worker's wait beside its prefill, for that order."""
 
+Probe = Literal["up", "silent", "down"]
+"""What health probes show: an answer, none in time, or a refusal."""
+_MEANT_TO_SERVE = ("ready", "down")
 
-Burden = tuple[float, float, float, float, float, float, float, float, float]
-"""Of one worker: requests under way, weight of a miss, wait for decoding in ms, prefill tokens ahead (most, less the
-progress, least), when that was, free tokens, heat in ms. See `score.py`."""
+
+Burden = tuple[float, float, float, float, float, float, float, float, float, float]
+"""Of one worker: requests under way, weight of a miss beside them, wait for decoding in ms, prefill work ahead in
+tokens (most, less the progress, least), when that was, free tokens, heat in ms, requests of late. See `score.py`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,23 +48,29 @@ class RoutableWorker:
     id: WorkerId
     pool: PoolId
     url: str
-    state: WorkerState
+    state: WorkerState | Literal["down"]
+    """`down`: it would be ready, but its health probes say otherwise. Settled by its pool."""
     joined_at: float
     """When this router first knew the worker: it sent nothing there before."""
     rate: PrefillRate
+    rate_seen_at: float = 0.0
+    """When a first byte last taught it; 0 = never."""
+    probe: Probe = "up"
     load: Load = field(default_factory=Load)
     credit: Credit = field(default_factory=Credit)
     health: Ejection = field(default_factory=Ejection)
     watermarks: Watermarks = field(default_factory=Watermarks)
     heat_ms: float = 0.0
     """Uncached prefill given to the worker, in the forward-decayed unit of its pool (`choice.HotSpots`)."""
+    heat_requests: float = 0.0
+    """Requests given to the worker, in the same unit."""
     churn: float = 0.0
     """Churn pressure 0…1 of the last fresh KV sample; 0 while unknown."""
     foreign_requests: float = 0.0
     """Requests on the worker that are not this router's: the more of what peers tell and what the last sample shows."""
     peer_requests: float = 0.0
     peer_tokens: float = 0.0
-    """Uncached prompt tokens of peers' requests that wait for their first byte."""
+    """Prefill work of peers' requests that wait for their first byte."""
     polled_requests: int = 0
     """Requests on the worker beyond our own, by the last fresh sample."""
     capacity_tokens: int | None = None
@@ -92,7 +103,10 @@ class Pool:
     by_id: dict[WorkerId, RoutableWorker] = field(default_factory=dict)
     serving: list[RoutableWorker] = field(default_factory=list)
     """The workers whose state is ready."""
+    unwell: int = 0
+    """Workers that should serve and whose probes do not say that they are up."""
     text: TextRatio = field(default_factory=TextRatio)
+    attention: Attention = field(default_factory=Attention)
     turns: int = 0
     """Requests spread in turn so far: breaks ties and drives round robin."""
     outstanding: int = 0
@@ -100,6 +114,8 @@ class Pool:
     foreign_requests: float = 0.0
     heat_ms: float = 0.0
     """Sum of its workers' `heat_ms`, in the same unit."""
+    heat_requests: float = 0.0
+    """Sum of its workers' `heat_requests`."""
     heat_started_at: float = 0.0
     ejected_until: float = 0.0
     """No worker is ejected from here on: spares the choice a look at each."""
@@ -110,18 +126,23 @@ class Pool:
     cache. Judged each by its own, the first whose quarter went unwanted would draw all new prefixes (C39)."""
     link: Link | None = None
     """What its connector can load, None without one."""
+    pulls: Ejection = field(default_factory=Ejection)
+    """Of pulls between its workers: after failures in a row none is tried for a while."""
     order: WaitOrder | None = None
     """Only of a pool that is too large to be scanned."""
     _full: dict[Watermark, frozenset[WorkerId]] = field(default_factory=dict)
-    _homes: dict[tuple[int, int], dict[WorkerId, None]] = field(default_factory=dict)
+    _homes: dict[int, tuple[int, list[WorkerId]]] = field(default_factory=dict)
+    """Ring key → (homes asked for, the homes)."""
 
     def take_members(self, members: list[RoutableWorker]) -> None:
         """Set the workers and what is derived from them."""
         self.workers = members
+        self._settle_health()
         self.by_id = {worker.id: worker for worker in members}
         self.serving = [worker for worker in members if worker.state == "ready"]
         self.outstanding = sum(worker.load.outstanding for worker in members)
         self.heat_ms = sum(worker.heat_ms for worker in members)
+        self.heat_requests = sum(worker.heat_requests for worker in members)
         self.link = _link(self.policy)
         capacities = [worker.capacity_tokens for worker in members if worker.capacity_tokens]
         self.capacity_tokens = min(capacities, default=None)
@@ -164,20 +185,33 @@ class Pool:
         since hot prefixes come often."""
         if count >= len(self.serving):
             key, count = 0, len(self.serving)
-        homes = self._homes.get((key, count))
-        if homes is None:
+        asked, homes = self._homes.get(key, (0, []))
+        if asked < count:
+            # Their number follows the load and changes with every request: the ring is walked for more than are asked.
+            asked = 1 << (count - 1).bit_length()
+            homes = self.ring.homes(key, asked, lambda worker: self.by_id[worker].state == "ready")
             if len(self._homes) >= HOMES_MAX:
                 self._homes.clear()
-            found = self.ring.homes(key, count, lambda worker: self.by_id[worker].state == "ready")
-            homes = self._homes[(key, count)] = dict.fromkeys(found)
-        return homes
+            self._homes[key] = asked, homes
+        return dict.fromkeys(homes[:count])
 
     def panics(self, now: float) -> bool:
-        """More than half of the serving workers are ejected (A9)."""
-        if now >= self.ejected_until:
+        """More than half of the workers that should serve are ejected, down or silent (A9)."""
+        if now >= self.ejected_until and not self.unwell:
             return False
-        ejected = sum(worker.health.ejected(now) for worker in self.serving)
-        return ejected > PANIC_SHARE * len(self.serving)
+        meant = [worker for worker in self.workers if worker.state in _MEANT_TO_SERVE]
+        unwell = sum(worker.probe != "up" or worker.health.ejected(now) for worker in meant)
+        return unwell > PANIC_SHARE * len(meant)
+
+    def _settle_health(self) -> None:
+        """Who is down gets nothing. Who is silent gets nothing while another answers: where none does, the fault is
+        hardly each worker's own (a busy machine, a lost network), and a slow answer is better than none."""
+        meant = [worker for worker in self.workers if worker.state in _MEANT_TO_SERVE]
+        any_up = any(worker.probe == "up" for worker in meant)
+        for worker in meant:
+            left = worker.probe == "down" or (worker.probe == "silent" and any_up)
+            worker.state = "down" if left else "ready"
+        self.unwell = sum(worker.probe != "up" for worker in meant)
 
 
 class Fleet:
@@ -187,6 +221,7 @@ class Fleet:
         self.pools: dict[PoolId, Pool] = {}
         self.workers: dict[WorkerId, RoutableWorker] = {}
         self._rates: dict[PoolId, PrefillRate] = {}
+        self._faded_at: float | None = None
 
     def apply(self, snapshot: PolicySnapshot, *, now: float) -> set[WorkerId]:
         """Take the snapshot's pools and workers; returns the workers that left or were replaced under their id."""
@@ -195,8 +230,10 @@ class Fleet:
         self.workers = {worker: self._kept(worker, entry, now) for worker, entry in snapshot.workers.items()}
         gone = {worker for worker, known in before.items() if self.workers.get(worker) is not known}
         self.pools = {pool: self._pool(pool, policy, now) for pool, policy in snapshot.pools.items()}
+        scoped = {policy.watermark for policy in snapshot.namespaces.values() if policy.watermark is not None}
+        in_force = {pool: scoped | {policy.watermark} for pool, policy in snapshot.pools.items()}
         for worker in self.workers.values():
-            worker.watermarks.keep(_watermarks_in_force(snapshot, worker.pool))
+            worker.watermarks.keep(in_force.get(worker.pool, scoped))
         return gone
 
     def apply_live(
@@ -204,12 +241,16 @@ class Fleet:
     ) -> list[WorkerId]:
         """Take live samples; returns the workers that restarted or lost their cache since the last ones."""
         restarted: list[WorkerId] = []
+        since_s, self._faded_at = max(0.0, now - (self._faded_at or now)), now
         for worker in self.workers.values():
             live, cache = workers.get(worker.id), kv.get(worker.id)
             if _note_births(worker, live, cache):
                 restarted.append(worker.id)
             worker.watermarks.observe(watermark_use(live, cache, now=now), now=now)
             worker.churn = churn_pressure(cache, now=now) or 0.0
+            shared = self._rates.get(worker.pool)
+            if shared is not None and worker.rate is not shared:
+                worker.rate.fade(shared, seconds=since_s)
             _note_foreign_requests(worker, live, now)
         self._take_peers(now)
         for pool in self.pools.values():
@@ -236,15 +277,28 @@ class Fleet:
             worker.peer_tokens, worker.peer_requests = sums.get(worker.id, (0.0, 0.0))
             worker.foreign_requests = max(float(worker.polled_requests), worker.peer_requests)
 
-    def observe_rate(self, worker: RoutableWorker, *, tokens: int, seconds: float) -> None:
+    def note_probe(self, worker: WorkerId, probe: Probe) -> bool:
+        """Take what a worker's health probes show; whether it gets nothing for it. O(W) at a change."""
+        known = self.workers.get(worker)
+        if known is None:
+            return False
+        pool = self.pools.get(known.pool)
+        if known.probe != probe:
+            known.probe = probe
+            if pool is not None:
+                pool.take_members(pool.workers)
+        return known.state == "down"
+
+    def observe_rate(self, worker: RoutableWorker, *, work_tokens: float, seconds: float, now: float) -> None:
         """A worker's prefill sample teaches its pool, and itself once it no longer shares the pool's rate."""
         shared = self._rates.get(worker.pool)
         if shared is None:
             return
         if worker.rate is shared:
             worker.rate = PrefillRate(shared.tokens_per_s)
-        worker.rate.observe(tokens=tokens, seconds=seconds)
-        shared.observe(tokens=tokens, seconds=seconds)
+        if worker.rate.observe(work_tokens=work_tokens, seconds=seconds):
+            worker.rate_seen_at = now
+        shared.observe(work_tokens=work_tokens, seconds=seconds)
 
     def _kept(self, worker: WorkerId, entry: WorkerEntry, now: float) -> RoutableWorker:
         known = self.workers.get(worker)
@@ -277,13 +331,6 @@ class Fleet:
         known.policy = policy
         known.take_members(members)
         return known
-
-
-def _watermarks_in_force(snapshot: PolicySnapshot, pool: PoolId) -> set[Watermark]:
-    marks = {policy.watermark for policy in snapshot.namespaces.values() if policy.watermark is not None}
-    if pool in snapshot.pools:
-        marks.add(snapshot.pools[pool].watermark)
-    return marks
 
 
 def _note_births(worker: RoutableWorker, live: WorkerLive | None, cache: KvLive | None) -> bool:

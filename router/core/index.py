@@ -8,42 +8,45 @@ Invariants, kept by `insert`:
 - A chain is always touched from its head to its tail, so a block's parent is never in an older generation than the
   block, nor in an older epoch of a worker: dropping the oldest cuts tails and leaves heads (C17), and a worker's
   blocks form prefixes. A block that is in no generation has no descendants in any.
-- Hence match lengths are found by bisection, an insert looks each generation up about once for a whole chain, and of
-  a long one it touches only what follows the blocks that are young and in the worker's current epoch.
+- Hence a chain's blocks lie in ever older generations (`chain_walk.py`), match lengths are found by bisection, and an
+  insert touches only what follows the blocks that are young and in the worker's current epoch.
 - Inserting twice changes nothing (C13).
 
 Generations are small (GENERATION_BLOCKS_MAX), because a growing dict is copied whole: one of 700,000 blocks stops the
 router for 70 ms when it grows, one of 20,480 for about 2 ms. Dropped generations are freed, and retired bits swept,
 in portions of that size or less.
 
-Costs for n blocks, d distinct match lengths, g generations (at most 35 a tenant by default): `matches` O(d · log n · g)
-and usually O(d · log n), since what is used is young; `insert` O(n + g); `wipe` O(1). Memory: BYTES_PER_ENTRY a block,
-and a leaf a distinct prompt; a chain's blocks share their mask.
+Costs for n blocks, d distinct match lengths and g generations (at most 35 a tenant): `matches` O(d · log n + g),
+`insert` O(log n + g) and O(1) for each block that it adds or moves, `wipe` O(1). Memory: BYTES_PER_ENTRY a block, and a
+leaf a distinct prompt; a chain's blocks share their mask.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import groupby
+from typing import Final
 
 from router.contract.ids import TenantId, WorkerId
 from router.core.beliefs import EPOCHS, Beliefs, Holder
+from router.core.chain_walk import Walk, depth_of, mask_at, walk
 
-BYTES_PER_ENTRY = 128
+BYTES_PER_ENTRY: Final = 128
 """Of a block or a leaf. Measured on CPython 3.13: a 128-bit int (48), its dict slot at mean fill (56), its mask."""
 
-GENERATION_BLOCKS_MAX = 20_480
+GENERATION_BLOCKS_MAX: Final = 20_480
 """Just below 21,845, where CPython doubles a dict of 32,768 slots."""
-GENERATIONS_MIN = 8
+GENERATIONS_MIN: Final = 8
 """A small index still forgets in eighths of a tenant's share."""
 
-SWEEP_BLOCKS = 256
-"""Cleaned of retired bits with each insert while a sweep is under way: about 50 µs, and 5,000 inserts for all."""
+SWEEP_BLOCKS: Final = 64
+"""Cleaned of retired bits with each insert while a sweep is under way, beside two for each block that it adds or moves:
+epochs turn with such blocks, so bits retire no faster than sweeps free them. About 10 µs."""
 
-TOUCH_ALL_BLOCKS = 8
+TOUCH_ALL_BLOCKS: Final = 8
 """Chains up to this length are touched as fast as their settled head is found."""
 
-DEPTHS_MAX = 16
+DEPTHS_MAX: Final = 16
 """Distinct match lengths told apart, deepest first; workers with shorter ones count as not matching."""
 
 
@@ -71,11 +74,17 @@ class PrefixIndex:
         self._sweep_keys: list[int] = []
         """Blocks of the last generation in `_sweep` that are still to be cleaned."""
         self._sweeping: list[int] = []
+        self._walked: tuple[TenantId, list[int], Walk] | None = None
+        """The last chain and where its blocks are; until blocks come, move or go."""
 
     @property
     def blocks(self) -> int:
         """Blocks that can be matched."""
         return sum(len(generation) for shard in self._shards.values() for generation in shard.blocks)
+
+    def blocks_by_tenant(self) -> dict[TenantId, int]:
+        """Blocks that can be matched, tenant by tenant."""
+        return {tenant: sum(map(len, shard.blocks)) for tenant, shard in self._shards.items()}
 
     @property
     def size_bytes(self) -> int:
@@ -113,6 +122,7 @@ class PrefixIndex:
 
     def keep_tenants(self, tenants: set[TenantId]) -> None:
         """Drop the shards of tenants that are gone."""
+        self._walked = None
         for tenant in [tenant for tenant in self._shards if tenant not in tenants]:
             shard = self._shards.pop(tenant)
             self._live -= shard.entries
@@ -122,30 +132,29 @@ class PrefixIndex:
     def matches(self, tenant: TenantId, hashes: list[int]) -> list[tuple[WorkerId, int]]:
         """(worker, matched blocks > 0) for each worker thought to hold a prefix of the chain, deepest first."""
         found: list[tuple[WorkerId, int]] = []
-        shard = self._shards.get(tenant)
-        if shard is None or not hashes:
-            return found
-        if len(shard.blocks) == 1 and hashes[0] not in shard.blocks[0]:
-            return found
+        known = self._walk(tenant, hashes)
         wanted = self._beliefs.believed
-        depth = _depth(shard, hashes, wanted, len(hashes))
+        depth = depth_of(known, hashes, wanted, len(hashes))
         for _ in range(DEPTHS_MAX):
             if depth == 0:
                 break
-            for holder in self._beliefs.holders_of(_mask(shard, hashes[depth - 1]) & wanted):
+            for holder in self._beliefs.holders_of(mask_at(known, hashes, depth) & wanted):
                 wanted &= ~holder.own
                 found.append((holder.worker, depth))
-            depth = _depth(shard, hashes, wanted, depth - 1)
+            depth = depth_of(known, hashes, wanted, depth - 1)
         return found
+
+    def known_depth(self, tenant: TenantId, hashes: list[int]) -> int:
+        """Leading blocks of the chain that were ever sent to any worker, as far as history is kept."""
+        known = self._walk(tenant, hashes)
+        return known[-1][0] if known else 0
 
     def history_depth(self, tenant: TenantId, hashes: list[int], worker: WorkerId) -> int:
         """Leading blocks of the chain that were ever sent to the worker: whole history as far as it is kept."""
-        shard, holder = self._shards.get(tenant), self._beliefs.get(worker)
-        if shard is None or holder is None or not hashes:
+        holder = self._beliefs.get(worker)
+        if holder is None:
             return 0
-        if len(shard.blocks) == 1 and hashes[0] not in shard.blocks[0]:
-            return 0
-        return _depth(shard, hashes, holder.history, len(hashes))
+        return depth_of(self._walk(tenant, hashes), hashes, holder.history, len(hashes))
 
     def insert(self, tenant: TenantId, hashes: list[int], worker: WorkerId, *, now: float) -> None:
         """The worker is sent this chain. Unknown workers are ignored."""
@@ -155,14 +164,18 @@ class PrefixIndex:
         shard = self._shards.get(tenant)
         if shard is None:
             shard = self._shards[tenant] = _Shard()
-        known, current = self._touch(shard, hashes, holder), holder.epochs[-1]
-        if known < len(hashes):
-            grown = dict.fromkeys(hashes[known:] if known else hashes, holder.history | current.bit)
+        known = self._walk(tenant, hashes)
+        self._walked = None
+        count, current = known[-1][0] if known else 0, holder.current
+        moved = self._touch(shard, known, hashes, holder) if count else 0
+        if count < len(hashes):
+            grown = dict.fromkeys(hashes[count:] if count else hashes, holder.history | current.bit)
             shard.blocks[0].update(grown)
-            count = len(grown)
-            shard.entries += count
-            self._live += count
-            current.blocks += count
+            fresh = len(grown)
+            shard.entries += fresh
+            self._live += fresh
+            current.blocks += fresh
+            moved += fresh
         if current.blocks * EPOCHS >= holder.capacity_blocks:
             self._beliefs.settle(holder, now=now)
         if (
@@ -172,9 +185,9 @@ class PrefixIndex:
         ):
             self._make_room(shard, now)
         if self._dropped or self._dropped_leaves:
-            self._free_dropped(2 * len(hashes) + 8)
+            self._free_dropped(2 * moved + 8)
         if self._sweep or self._beliefs.dead:
-            self._sweep_some(SWEEP_BLOCKS + 2 * len(hashes))
+            self._sweep_some(SWEEP_BLOCKS + 2 * moved)
 
     def disbelieve(self, tenant: TenantId, hashes: list[int], worker: WorkerId, *, from_block: int) -> None:
         """The worker does not hold the chain's blocks from `from_block` on; that they were sent stays known."""
@@ -216,40 +229,44 @@ class PrefixIndex:
         shard = self._shards.get(tenant)
         return None if shard is None else shard.evicted_at
 
-    def _touch(self, shard: _Shard, hashes: list[int], holder: Holder) -> int:
-        """Bring the chain's known blocks into the youngest generation and the worker's current epoch; their count."""
-        young, generations = shard.blocks[0], shard.blocks
-        if len(generations) == 1 and hashes[0] not in young:
-            return 0
+    def _walk(self, tenant: TenantId, hashes: list[int]) -> Walk:
+        """Where the chain's blocks are. A request asks for the same chain about three times."""
+        walked = self._walked
+        if walked is not None and walked[1] is hashes and walked[0] == tenant:
+            return walked[2]
+        shard = self._shards.get(tenant)
+        known = walk(shard.blocks, hashes) if shard is not None and hashes else []
+        self._walked = (tenant, hashes, known)
+        return known
+
+    def _touch(self, shard: _Shard, known: Walk, hashes: list[int], holder: Holder) -> int:
+        """Bring the chain's known blocks into the youngest generation and the worker's current epoch; the number of
+        those that were looked at: of a long chain, what follows its settled head."""
+        young = shard.blocks[0]
         cleared = self._beliefs.alive & ~holder.own
         both = holder.history | holder.current.bit
-        at, last, fresh, same = 1, None, 0, 0
-        start = 0
-        if len(hashes) > TOUCH_ALL_BLOCKS and holder.doubted is not holder.current:
-            start = _settled(young, hashes, holder.current.bit)
-        for number, block in enumerate(islice(hashes, start, None), start):
-            mask = young.get(block)
-            if mask is None:
-                while at < len(generations) and (mask := generations[at].pop(block, None)) is None:
-                    at += 1
-                if mask is None:
-                    self._count_touched(holder, last, same)
-                    return number
-                young[block] = mask
-            if mask is not last:
-                self._count_touched(holder, last, same)
-                last, fresh, same = mask, mask & cleared | both, 0
-                changed = fresh != mask
-            same += 1
-            if changed:
-                young[block] = fresh
-        self._count_touched(holder, last, same)
-        return len(hashes)
+        at = start = 0
+        if known[0][1] is young and len(hashes) > TOUCH_ALL_BLOCKS and holder.doubted is not holder.current:
+            at = start = depth_of(known[:1], hashes, holder.current.bit, len(hashes))
+        for end, generation in known:
+            blocks = hashes[at:end]
+            if generation is young:
+                masks = [generation[block] for block in blocks]
+            else:
+                masks = [generation.pop(block) for block in blocks]
+            for mask, alike in groupby(masks):
+                same = len(list(alike))
+                self._count_touched(holder, mask, same)
+                fresh = mask & cleared | both
+                if fresh != mask or generation is not young:
+                    young.update(dict.fromkeys(hashes[at : at + same], fresh))
+                at += same
+        return at - start
 
-    def _count_touched(self, holder: Holder, mask: int | None, blocks: int) -> None:
+    def _count_touched(self, holder: Holder, mask: int, blocks: int) -> None:
         """`blocks` of this former mask moved into the worker's current epoch."""
         current = holder.current
-        if mask is None or mask & current.bit:
+        if mask & current.bit:
             return
         copies = blocks if mask & self._beliefs.believed & ~holder.own else 0
         current.blocks += blocks
@@ -337,41 +354,3 @@ def _clean(generation: dict[int, int], blocks: list[int], alive: int) -> None:
             last, cleaned = mask, mask & alive
         if cleaned != mask:
             generation[block] = cleaned
-
-
-def _mask(shard: _Shard, block: int) -> int:
-    for generation in shard.blocks:
-        mask = generation.get(block)
-        if mask is not None:
-            return mask
-    return 0
-
-
-def _settled(young: dict[int, int], hashes: list[int], bit: int) -> int:
-    """Leading blocks of the chain that are in this generation with this bit, by bisection."""
-    low, high = 0, len(hashes)
-    while low < high:
-        middle = (low + high) // 2
-        if young.get(hashes[middle], 0) & bit:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def _depth(shard: _Shard, hashes: list[int], wanted: int, high: int) -> int:
-    """Leading blocks, at most `high`, that hold any wanted bit; the end is tried first, being the usual answer."""
-    if high <= 0 or not wanted:
-        return 0
-    if _mask(shard, hashes[high - 1]) & wanted:
-        return high
-    if high > 1 and not _mask(shard, hashes[0]) & wanted:
-        return 0
-    low, high = min(1, high - 1), high - 1
-    while low < high:
-        middle = (low + high) // 2
-        if _mask(shard, hashes[middle]) & wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return low

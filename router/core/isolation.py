@@ -17,12 +17,14 @@ may fill the cache first) raise m.
 
 Two prompts that the worker renders to the same tokens must have the same canonical text, or their common prefix is
 underrated: whoever makes that text keeps this (for example: equal tools in another JSON spelling, trimmed blanks).
-Where it cannot be kept, because prompts came in several forms (chat, raw text, token ids) or with media, what lies
-above the byte bound is `unknown`.
+Where it cannot be kept, because prompts came in several forms (chat, raw text, token ids; behind several heads of tools
+or other settings that a template may leave out) or with media, what lies above the byte bound is `unknown`.
 
 An exact prompt's hits need no more explanation than the worker's own events: their block hashes chain from this
 namespace's salt, so whoever tells of one computed it under that salt. It covers templates that leave out what the text
 has, such as tools. A worker that ignores salts tells of other hashes and is left to the history.
+
+Namespaces that share a cache domain have one history together: they are told apart by nothing here.
 
 A violation is claimed only while history is complete: see `history_complete`. Costs: `begin` O(1) beside the index,
 `first_byte` O(rivals that begin as an earlier request did), `assess` O(1), and O(m) for the rare answer above the
@@ -31,22 +33,24 @@ byte bound. Memory: O(namespaces × workers in use), bounded.
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
-import msgspec
-
-from router.contract.ids import NamespaceId, TenantId, WorkerId
+from router.contract.ids import TenantId, WorkerId
 from router.core.fingerprint import common_blocks
 from router.core.index import PrefixIndex
 from router.core.model import Fingerprint, Grant, Outcome, Reservation
 
-CLOCK_SKEW_S = 1.0
+CLOCK_SKEW_S: Final = 1.0
 """Start times of caches and generations come from other machines' clocks: they must be this much later to count."""
 
-RecordKey = tuple[NamespaceId, int, str, WorkerId]
-"""Namespace, generation, generation nonce, worker."""
+FORMS_KEPT_MAX: Final = 2
+
+RecordKey = tuple[str, int, str, WorkerId]
+"""Cache domain, generation, generation nonce, worker."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +59,8 @@ class Record:
 
     models: set[str] = field(default_factory=set)
     forms: set[str] = field(default_factory=set)
+    """At most FORMS_KEPT_MAX: from the second on it is known that there were several."""
+    has_media: bool = False
     requests: int = 0
     loose_tokens: int | None = 0
     """The most P + C of answered requests without a whole block; None when one ended without saying."""
@@ -67,18 +73,32 @@ class Record:
     """For want of room: another record may have taken its place."""
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
-    isolation: str
-    """`ok`, `violation`, `unknown` or "" (nothing to check)."""
-    bound_tokens: int | None = None
+class Verdict:
+    __slots__ = ("bound_tokens", "evidence", "isolation")
+
+    def __init__(self, isolation: str, bound_tokens: int | None = None, evidence: str = "") -> None:
+        self.isolation: Final = isolation
+        """`ok`, `violation`, `unknown` or "" (nothing to check)."""
+        self.bound_tokens: Final = bound_tokens
+        self.evidence: Final = evidence
+        """Of a violation: a keyed hash of the prompt's blocks, equal for equal prompts of one namespace generation."""
 
 
-NOTHING_TO_CHECK = Verdict("")
+NOTHING_TO_CHECK: Final = Verdict("")
 
 
 class HistoryBook:
-    def __init__(self, *, index: PrefixIndex, histories_max: int, rivals_max: int, template_tokens_max: int) -> None:
+    def __init__(
+        self,
+        *,
+        index: PrefixIndex,
+        evidence_key: bytes,
+        histories_max: int,
+        rivals_max: int,
+        template_tokens_max: int,
+    ) -> None:
         self._index = index
+        self._evidence_key = evidence_key
         self._histories_max = histories_max
         self._rivals_max = rivals_max
         self._template_tokens_max = template_tokens_max
@@ -96,13 +116,15 @@ class HistoryBook:
         record = self._record(grant, worker, now)
         hashes = _hashes(request.fingerprint)
         number = record.requests
-        depth = self._index.history_depth(grant.tenant, hashes, worker) if hashes else 0
+        depth = self._index.history_depth(grant.owner, hashes, worker) if hashes else 0
         reservation.history = record
         reservation.history_requests, reservation.history_blocks = number, depth
         record.requests = number + 1
         record.waiting += 1
         record.models.add(grant.model)
-        record.forms.add(request.form)
+        if len(record.forms) < FORMS_KEPT_MAX:
+            record.forms.add(request.form)
+        record.has_media = record.has_media or request.form.startswith("media")
         if depth and record.waiting > 1:
             # Whoever shares a block with one that waits was found in the index, where that one's chain is.
             record.sharing.append((number, hashes))
@@ -143,7 +165,9 @@ class HistoryBook:
         told = _told_tokens(reservation)
         if cached <= told:
             return Verdict("ok", told)
-        return Verdict("violation" if not reservation.crowded and complete(reservation) else "unknown", bound)
+        if reservation.crowded or not complete(reservation):
+            return Verdict("unknown", bound)
+        return Verdict("violation", bound, self.evidence(reservation))
 
     def end(self, reservation: Reservation, outcome: Outcome, *, now: float) -> None:
         """The request is over, its P + C known or not."""
@@ -152,7 +176,7 @@ class HistoryBook:
         total = None if prompt is None or completion is None else prompt + completion
         hashes = _hashes(request.fingerprint)
         if hashes:
-            self._end_leaf(request.grant.tenant, hashes[-1], total, now)
+            self._end_leaf(request.grant.owner, hashes[-1], total, now)
             return
         record = reservation.history
         if record is not None:
@@ -176,7 +200,7 @@ class HistoryBook:
         bound = covered + self._template_tokens_max
         if cached <= bound:
             return bound
-        if len(record.forms) > 1 or "media" in record.forms:
+        if len(record.forms) > 1 or record.has_media:
             # Another form may have filled the cache with the same tokens; media has tokens that no byte stands for.
             return None
         own_loose = 0 if fingerprint.hashes else 1
@@ -185,24 +209,30 @@ class HistoryBook:
         replies = self._reply_bound(reservation, fingerprint.hashes[:blocks])
         return None if replies is None else max(bound, record.loose_tokens, replies)
 
+    def evidence(self, reservation: Reservation) -> str:
+        """Keyed hash of the prompt's blocks. Block hashes stay inside the process (S5): their hash leaves it."""
+        chain = _hashes(reservation.decision.request.fingerprint)
+        last = (chain[-1] if chain else 0).to_bytes(16, "big")
+        return hashlib.blake2b(last, digest_size=16, key=self._evidence_key).hexdigest()
+
     def _reply_bound(self, reservation: Reservation, path: list[int]) -> int | None:
         """The most P + C of requests that ended on the path; None when one of them is under way or never said."""
-        tenant = reservation.decision.request.grant.tenant
+        owner = reservation.decision.request.grant.owner
         own_leaf = _hashes(reservation.decision.request.fingerprint)[-1:]
         most = 0
         for block in path:
             under_way = self._leaves_under_way.get(block, 0) - (1 if [block] == own_leaf else 0)
             if under_way > 0 or block in self._unknown_leaves:
                 return None
-            most = max(most, self._index.leaf_tokens(tenant, block))
+            most = max(most, self._index.leaf_tokens(owner, block))
         return most
 
-    def _end_leaf(self, tenant: TenantId, leaf: int, total: int | None, now: float) -> None:
+    def _end_leaf(self, owner: TenantId, leaf: int, total: int | None, now: float) -> None:
         under_way = self._leaves_under_way.pop(leaf, 0)
         if under_way > 1:
             self._leaves_under_way[leaf] = under_way - 1
         if total is not None:
-            self._index.note_leaf(tenant, leaf, total)
+            self._index.note_leaf(owner, leaf, total)
             return
         self._unknown_leaves[leaf] = None
         if len(self._unknown_leaves) > self._histories_max:
@@ -211,7 +241,7 @@ class HistoryBook:
 
     def _record(self, grant: Grant, worker: WorkerId, now: float) -> Record:
         policy = grant.policy
-        key = (grant.namespace, policy.generation, policy.generation_nonce, worker)
+        key = (grant.cache, policy.generation, policy.generation_nonce, worker)
         record = self._records.get(key)
         if record is None:
             if len(self._records) >= self._histories_max:
@@ -254,6 +284,8 @@ def _told_tokens(reservation: Reservation) -> int:
     """What the worker itself told that it holds of an exact prompt, 0 where it cannot tell."""
     decision = reservation.decision
     exact = decision.request.exact
+    if decision.source is not None:
+        return 0  # another worker told so
     return 0 if exact is None or decision.worker in exact.unknown else decision.predicted_hit_tokens
 
 

@@ -7,14 +7,16 @@ then `release` exactly once, in any interleaving with others. All methods are O(
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-PROGRESS_SHARE_MAX = 0.75
+PROGRESS_SHARE_MAX: Final = 0.75
 """The most of the pending tokens that prediction alone may call done: a stuck worker keeps looking busy."""
 
 
 @dataclass(slots=True)
 class Load:
-    """Load of one worker. Tokens are predicted uncached prompt tokens."""
+    """Load of one worker. Tokens are predicted uncached prompt tokens, weighed by what is before them
+    (`rates.Attention`)."""
 
     outstanding: int = 0
     """Requests reserved and not released."""
@@ -25,6 +27,8 @@ class Load:
     progress_tokens: float = 0.0
     """Of these, tokens predicted to be prefilled by `progress_at`."""
     progress_at: float = 0.0
+    first_byte_at: float = 0.0
+    """When a request last had its first byte: the next one's prefill begins there, in order of arrival."""
 
     def reserve(self, tokens: int, *, tokens_per_s: float, now: float) -> None:
         self._advance(tokens_per_s, now)
@@ -35,6 +39,7 @@ class Load:
         """The request's prefill is done: it decodes from here on."""
         self._finish_prefill(tokens, tokens_per_s, now)
         self.decoding += 1
+        self.first_byte_at = now
 
     def release(self, tokens: int, *, tokens_per_s: float, now: float, decoding: bool) -> None:
         """`decoding`: whether `first_byte` was called for this request."""

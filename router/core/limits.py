@@ -17,10 +17,14 @@ class CoreLimits:
     """
     blocks_max: int = 8192
     """Blocks fingerprinted of one prompt (4 MiB of text, about 1M tokens); the rest counts as never cached."""
+    heads_bytes_max: int = 32 * 1024 * 1024
+    """Known heads of prompts, whose blocks need not be hashed again: 16,000 stretches of 16 KiB, 256 MiB of text."""
     index_bytes_max: int = 256 * 1024 * 1024
     """64 workers × 500k tokens × 4 bytes ÷ 512 × about 150 bytes are 38 MiB of distinct prefixes."""
     index_tenant_share_max: float = 0.5
     """The most of the index that one tenant may fill (S23)."""
+    hints_bytes_max: int = 32 * 1024 * 1024
+    """What other routers told of where prompts went: 55,000 anchors of about 600 bytes."""
     sessions_max: int = 200_000
     session_ttl_s: float = 4 * 3600.0
     """Longer than a cached conversation lives on a busy worker (C61)."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from router.contract.ids import WorkerId
 
-PEER_FRESH_S = 2.0
+PEER_FRESH_S: Final = 2.0
 """Eight missed publications of 250 ms: until then silence is jitter."""
-PEER_FADED_S = 4.0
+PEER_FADED_S: Final = 4.0
 """From here on a silent peer counts nothing; in between it fades linearly."""
 
 

@@ -10,16 +10,27 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable
+from typing import Final
 
-from router.contract.ids import KeyId, NamespaceId, PoolId
+import msgspec
+
+from router.contract.ids import KeyId, NamespaceId, PoolId, TenantId
+from router.contract.public import public_digest, public_key
 from router.contract.secrets import FleetKey, split_api_key
-from router.contract.snapshot import KeyGrant, NamespacePolicy, PolicySnapshot
+from router.contract.snapshot import KeyGrant, ModelGeneration, NamespacePolicy, PolicySnapshot, TenantGrant
 from router.core.model import Grant, InvalidKey, ModelNotFound, NamespaceStale, NamespaceUnready
+from router.core.sharing import PUBLIC, Shared, in_domain, shared_domains
 
-_DUMMY_ID = KeyId("0" * 12)
-_DUMMY_SECRET = "0" * 43
-_INVALID_KEY = "Incorrect API key provided."
-_MODEL_NAME_SHOWN_MAX = 128
+_DUMMY_ID: Final = KeyId("0" * 12)
+_DUMMY_SECRET: Final = "0" * 43
+_DUMMY_KEY: Final = f"tm_{_DUMMY_ID}_{_DUMMY_SECRET}"
+"""Taken apart in place of a text of another form: as much work as for a key."""
+_NEVER: Final = float("inf")
+_NO_TENANT: Final = TenantGrant(status="revoked")
+_NO_NAMESPACE: Final = NamespacePolicy(TenantId(""), "", "", status="revoked")
+_INVALID_KEY: Final = "Incorrect API key provided."
+STALE: Final = "The service cannot confirm its access policy at the moment. Please retry."
+_MODEL_NAME_SHOWN_MAX: Final = 128
 """Characters of a client's model name repeated in its own error message."""
 
 
@@ -33,19 +44,36 @@ class PolicyBook:
         self._stale_deny_after_s = stale_deny_after_s
         self._snapshot: PolicySnapshot | None = None
         self._pool_of_model: dict[str, PoolId] = {}
-        self._salts: dict[tuple[NamespaceId, str], str] = {}
+        self._salts: dict[tuple[str, str], str] = {}
+        self._shared: dict[NamespaceId, Shared] = {}
+        self._public_key = public_key(fleet_key)
+        self._public_texts: frozenset[str] = frozenset()
         self._grants: dict[tuple[bytes, str], tuple[Grant, float | None]] = {}
-        self._dummy_hash = fleet_key.api_key_hash(_DUMMY_ID, _DUMMY_SECRET)
+        # Of no tenant, and so never active: what a key that is not in the snapshot is compared with.
+        dummy_hash = fleet_key.api_key_hash(_DUMMY_ID, _DUMMY_SECRET)
+        self._no_grant = KeyGrant(TenantId(""), NamespaceId(""), dummy_hash, status="revoked")
 
     def apply(self, snapshot: PolicySnapshot) -> None:
-        """Take a verified snapshot. Salts of generations that stay are kept, others are dropped."""
+        """Take a verified snapshot. Every salt and every remembered key is forgotten with the one before."""
         self._snapshot = snapshot
         self._grants.clear()
         self._pool_of_model = {
             model: pool for pool, policy in sorted(snapshot.pools.items(), reverse=True) for model in policy.models
         }
-        current = {(namespace, policy.generation_nonce) for namespace, policy in snapshot.namespaces.items()}
-        self._salts = {key: salt for key, salt in self._salts.items() if key in current}
+        self._salts.clear()
+        self._shared = shared_domains(snapshot)
+        self._public_texts = frozenset(snapshot.public_texts)
+
+    @property
+    def shared_owners(self) -> set[TenantId]:
+        """Owners of index shares that are no tenants: domains that tenants share."""
+        return {shared.owner for shared in self._shared.values()} | {PUBLIC.owner}
+
+    def grant_for(self, grant: Grant, *, role: str, text: bytes) -> Grant:
+        """The grant for a request that consists of one message: another where its text is public (S3.11)."""
+        if grant.public is None or public_digest(self._public_key, role=role, text=text) not in self._public_texts:
+            return grant
+        return grant.public
 
     def resolve(self, *, api_key: str | None, model: str, age_s: float, now: float) -> Grant:
         """The grant of a key for a model. `age_s` is the age of the snapshot's last confirmation in seconds.
@@ -61,7 +89,7 @@ class PolicyBook:
         if expires_at is not None and now >= expires_at:
             raise InvalidKey(_INVALID_KEY)
         if grant.policy.on_stale == "deny" and age_s > self._stale_deny_after_s:
-            raise NamespaceStale("The service cannot confirm its access policy at the moment. Please retry.")
+            raise NamespaceStale(STALE)
         return grant
 
     def grant_of(self, namespace: NamespaceId, *, model: str) -> Grant:
@@ -74,7 +102,7 @@ class PolicyBook:
         pool = self._pool_of_model.get(model)
         if policy is None or pool is None or (policy.models and model not in policy.models):
             raise ModelNotFound(f"The model `{model[:_MODEL_NAME_SHOWN_MAX]}` or the namespace does not exist.")
-        return Grant(_DUMMY_ID, policy.tenant, namespace, policy, pool, model, self._salt(namespace, policy))
+        return self._grant(_DUMMY_ID, namespace, policy, pool, model)
 
     def visible_models(self, *, api_key: str | None, now: float) -> list[str]:
         """Model names the key may use, sorted. Raises InvalidKey or NamespaceUnready."""
@@ -91,17 +119,46 @@ class PolicyBook:
             raise ModelNotFound(
                 f"The model `{model[:_MODEL_NAME_SHOWN_MAX]}` does not exist or you do not have access to it."
             )
-        salt = self._salt(key_grant.namespace, policy)
-        grant = Grant(key, policy.tenant, key_grant.namespace, policy, pool, model, salt)
+        explains = "explain" in key_grant.scopes
+        grant = self._grant(key, key_grant.namespace, policy, pool, model, explains=explains)
         return grant, key_grant.expires_at
+
+    def _grant(
+        self,
+        key: KeyId,
+        namespace: NamespaceId,
+        policy: NamespacePolicy,
+        pool: PoolId,
+        model: str,
+        *,
+        explains: bool = False,
+    ) -> Grant:
+        generation = self._current().pools[pool].model_generations.get(model)
+        domains = [self._shared.get(namespace)]
+        if policy.shares_public and self._public_texts:
+            domains.insert(0, PUBLIC)
+        grant = None
+        for shared in domains:
+            settled = policy if shared is None else in_domain(policy, shared)
+            if generation is not None:
+                settled = _of_generation(settled, generation)
+            salt = self._salt(namespace, settled, shared)
+            model_nonce = "" if generation is None else generation.nonce
+            cache, owner = (namespace, policy.tenant) if shared is None else (shared.id, shared.owner)
+            grant = Grant(
+                key, policy.tenant, namespace, settled, pool, model, salt, model_nonce, explains, cache, owner, grant
+            )
+        assert grant is not None
+        return grant
 
     def _verified(self, snapshot: PolicySnapshot, api_key: str | None, now: float) -> tuple[KeyId, KeyGrant]:
         """The active key behind a text; one refusal, after the same work, for everything else."""
-        key, secret = split_api_key(api_key or "") or (_DUMMY_ID, _DUMMY_SECRET)
-        grant = snapshot.keys.get(key)
-        expected = grant.hash if grant is not None else self._dummy_hash
-        fits = hmac.compare_digest(expected.encode(), self._fleet_key.api_key_hash(key, secret).encode())
-        if grant is None or not fits or not _is_active(snapshot, grant, now):
+        key, secret = split_api_key(api_key or "") or split_api_key(_DUMMY_KEY) or (_DUMMY_ID, _DUMMY_SECRET)
+        grant = snapshot.keys.get(key, self._no_grant)
+        fits = hmac.compare_digest(grant.hash.encode(), self._fleet_key.api_key_hash(key, secret).encode())
+        # Both are always asked: what is skipped would be read off the time of the answer (S12).
+        active = _is_active(snapshot, grant, now)
+        if not (fits and active):
             raise InvalidKey(_INVALID_KEY)
         return key, grant
 
@@ -110,13 +167,16 @@ class PolicyBook:
             return self._pool_of_model
         return [model for model in policy.models if model in self._pool_of_model]
 
-    def _salt(self, namespace: NamespaceId, policy: NamespacePolicy) -> str:
+    def _salt(self, namespace: NamespaceId, policy: NamespacePolicy, shared: Shared | None) -> str:
         if not policy.generation_nonce:
             raise NamespaceUnready("The service is not ready for this account. Please retry.")
-        key = (namespace, policy.generation_nonce)
+        key = (namespace if shared is None else shared.id, policy.generation_nonce)
         salt = self._salts.get(key)
         if salt is None:
-            salt = self._fleet_key.cache_salt(policy.tenant, policy.slug, policy.generation_nonce)
+            if shared is None:
+                salt = self._fleet_key.cache_salt(policy.tenant, policy.slug, policy.generation_nonce)
+            else:
+                salt = self._fleet_key.domain_salt(shared.id, policy.generation_nonce)
             self._salts[key] = salt
         return salt
 
@@ -135,15 +195,24 @@ class PolicyBook:
         return self._snapshot
 
 
+def _of_generation(policy: NamespacePolicy, generation: ModelGeneration) -> NamespacePolicy:
+    """The namespace's policy for a model in a later generation: nothing made from its nonce meets an earlier one's.
+
+    Nonces are hexadecimal, so no two pairs of them join to one text. Without either there is none (503).
+    """
+    joined = f"{policy.generation_nonce}.{generation.nonce}" if policy.generation_nonce and generation.nonce else ""
+    begun_at = max(policy.generation_at, generation.at)
+    return msgspec.structs.replace(policy, generation_nonce=joined, generation_at=begun_at)
+
+
 def _is_active(snapshot: PolicySnapshot, grant: KeyGrant, now: float) -> bool:
-    tenant = snapshot.tenants.get(grant.tenant)
-    namespace = snapshot.namespaces.get(grant.namespace)
-    return (
-        grant.status == "active"
-        and (grant.expires_at is None or now < grant.expires_at)
-        and tenant is not None
-        and tenant.status == "active"
-        and namespace is not None
-        and namespace.status == "active"
-        and namespace.tenant == grant.tenant
-    )
+    """Whether key, tenant and namespace are all in force. Every condition is looked at, whatever the others say."""
+    tenant = snapshot.tenants.get(grant.tenant, _NO_TENANT)
+    namespace = snapshot.namespaces.get(grant.namespace, _NO_NAMESPACE)
+    expires_at = _NEVER if grant.expires_at is None else grant.expires_at
+    key_in_force = grant.status == "active"
+    in_time = now < expires_at
+    tenant_in_force = tenant.status == "active"
+    namespace_in_force = namespace.status == "active"
+    fits_together = namespace.tenant == grant.tenant
+    return bool(key_in_force & in_time & tenant_in_force & namespace_in_force & fits_together)

@@ -12,11 +12,12 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from router.contract.ids import WorkerId
 from router.contract.secrets import framed
 
-_MASK_64 = (1 << 64) - 1
+_MASK_64: Final = (1 << 64) - 1
 
 
 class Ring:

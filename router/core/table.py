@@ -14,21 +14,25 @@ Nothing depends on the number of tenants or keys.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from router.contract.ids import NamespaceId, PoolId, TemplateRef, WorkerId
+from router.contract.ids import NamespaceId, PoolId, TemplateRef, TenantId, WorkerId
 from router.contract.live import KvLive, WorkerLive
 from router.contract.secrets import FleetKey
 from router.contract.snapshot import PolicySnapshot, SignedSnapshot
-from router.contract.telemetry import PrefixHeat
+from router.contract.telemetry import Calibration, PrefixHeat
 from router.core import choice
 from router.core.budget import TenantBudgets
+from router.core.fast_misses import FACTOR, expected_s, took_s
 from router.core.fingerprint import Fingerprinter
-from router.core.fleet import Fleet, Pool, RoutableWorker
+from router.core.fleet import Fleet, Pool, Probe, RoutableWorker
 from router.core.heat import Heat
+from router.core.hints import Hints, Placed
 from router.core.index import PrefixIndex
-from router.core.isolation import HistoryBook, history_complete
+from router.core.isolation import HistoryBook, Verdict, history_complete
+from router.core.lease import Lease
 from router.core.limits import CoreLimits
 from router.core.model import (
     Assessment,
@@ -41,15 +45,17 @@ from router.core.model import (
     RoutingRequest,
 )
 from router.core.peers import PeerLoad
+from router.core.placement import Placements
 from router.core.policy_book import PolicyBook
+from router.core.proofs import Proofs
 from router.core.sessions import Sessions
 from router.core.view import HEAT_HALF_LIFE_S, HOME_BLOCKS, View, first_blocks, view_of
 
-DEFAULT_LIMITS = CoreLimits()
+DEFAULT_LIMITS: Final = CoreLimits()
 
-HEAT_RESCALE_AFTER_S = 4 * 3600.0
+HEAT_RESCALE_AFTER_S: Final = 4 * 3600.0
 """2 ** (this ÷ HEAT_HALF_LIFE_S) stays far inside a float: forward decay starts anew from here."""
-PEER_ROUTERS_MAX = 64
+PEER_ROUTERS_MAX: Final = 64
 """Routers whose load is taken into account; the ones beyond it are seen by the pollers."""
 
 
@@ -62,6 +68,8 @@ class TableState:
     worker_outstanding: dict[WorkerId, int]
     worker_prefill_tokens_per_s: dict[WorkerId, float]
     worker_credit: dict[WorkerId, float]
+    calibration: dict[str, Calibration]
+    """By worker: rate and credit with what they rest on."""
     panicking_pools: list[PoolId]
     index_blocks: int
     index_bytes: int
@@ -73,29 +81,40 @@ class RoutingTable:
         self, *, fleet_key: FleetKey, booted_at: float, limits: CoreLimits = DEFAULT_LIMITS, rng: random.Random
     ) -> None:
         self._booted_at = booted_at
+        self.stale_deny_after_s = limits.stale_deny_after_s
+        """Age of the snapshot above which namespaces that deny on stale are refused."""
         self._book = PolicyBook(
             fleet_key=fleet_key,
             verified_keys_max=limits.verified_keys_max,
             stale_deny_after_s=limits.stale_deny_after_s,
         )
         self._fingerprinter = Fingerprinter(
-            fleet_key=fleet_key, block_bytes=limits.block_bytes, blocks_max=limits.blocks_max
+            fleet_key=fleet_key,
+            block_bytes=limits.block_bytes,
+            blocks_max=limits.blocks_max,
+            heads_bytes_max=limits.heads_bytes_max,
         )
         self._index = PrefixIndex(bytes_max=limits.index_bytes_max, tenant_share_max=limits.index_tenant_share_max)
+        self._hints = Hints(
+            fleet_key=fleet_key, bytes_max=limits.hints_bytes_max, tenant_share_max=limits.index_tenant_share_max
+        )
         self._sessions = Sessions(fleet_key=fleet_key, sessions_max=limits.sessions_max, ttl_s=limits.session_ttl_s)
         self._heat = Heat(fleet_key=fleet_key, prefixes_max=limits.heat_prefixes_max, top=limits.heat_top)
+        self._placements = Placements(key=self._heat.key)
         self._histories = HistoryBook(
             index=self._index,
+            evidence_key=fleet_key.subkey("evidence/v1"),
             histories_max=limits.histories_max,
             rivals_max=limits.rivals_max,
             template_tokens_max=limits.template_tokens_max,
         )
         self._fleet = Fleet(hot_prefixes_max=limits.hot_prefixes_max)
         self._budgets = TenantBudgets()
+        self.proofs = Proofs(fleet_key)
         self._rng = rng
         self._version = 0
         self._epoch = 0
-        self._confirmed_at: float | None = None
+        self._lease = Lease()
         self._other_routers: int | None = 0
         self._others_seen = False
         """Whether other routers were alive since `_others_seen_at` was last brought up to date."""
@@ -110,9 +129,9 @@ class RoutingTable:
     def epoch(self) -> int:
         return self._epoch
 
-    def snapshot_age_s(self, now: float) -> float:
+    def snapshot_age_s(self, lease_now: float) -> float:
         """Seconds since the snapshot was made or last confirmed to be the newest; infinite before the first."""
-        return float("inf") if self._confirmed_at is None else max(0.0, now - self._confirmed_at)
+        return self._lease.age_s(lease_now)
 
     @property
     def other_routers(self) -> int | None:
@@ -124,27 +143,42 @@ class RoutingTable:
         self._other_routers = count
         self._others_seen = self._others_seen or count is None or count > 0
 
-    def apply_snapshot(self, document: SignedSnapshot, snapshot: PolicySnapshot, *, now: float) -> None:
-        """Take a verified snapshot, level-triggered: what stays keeps its index, load and rates."""
+    def apply_snapshot(
+        self, document: SignedSnapshot, snapshot: PolicySnapshot, *, now: float, lease_now: float | None = None
+    ) -> None:
+        """Take a verified snapshot, level-triggered: what stays keeps its index, load and rates.
+
+        `now` is in Unix seconds, `lease_now` of the monotonic clock; None: one clock serves for both.
+        """
         self._book.apply(snapshot)
         gone = self._fleet.apply(snapshot, now=now)
         for worker in gone:
             self._index.remove_worker(worker)
             self._sessions.forget_worker(worker)
+        self._hints.keep_workers(snapshot.workers)
         for worker in snapshot.workers:
             self._index.add_worker(worker)
-        self._index.keep_tenants(set(snapshot.tenants))
+        owners = {tenant for tenant, grant in snapshot.tenants.items() if grant.status != "revoked"}
+        self._index.keep_tenants(owners | self._book.shared_owners)
         self._budgets.apply(snapshot.tenants, now=now)
+        self._placements.apply(snapshot.placements)
         for pool in self._fleet.pools.values():
             # Routers that start together would otherwise all begin their turns at the same worker.
             pool.turns = pool.turns or self._rng.randrange(1, 1 << 30)
+        if document.version != self._version:
+            # One that is applied once more, with something laid over it, is no younger for that.
+            self._lease.begin(age_s=now - document.created_at, now=now if lease_now is None else lease_now)
         self._version, self._epoch = document.version, document.epoch
-        self._confirmed_at = max(self._confirmed_at or document.created_at, document.created_at)
+        self.proofs.apply(snapshot.pools, epoch=document.epoch)
 
-    def confirm_snapshot(self, *, now: float) -> None:
-        """The control plane said that the snapshot in force is the newest."""
-        if self._confirmed_at is not None:
-            self._confirmed_at = max(self._confirmed_at, now)
+    def grant_for(self, grant: Grant, *, role: str, text: bytes) -> Grant:
+        """The grant for a request that consists of one message of that role."""
+        return self._book.grant_for(grant, role=role, text=text)
+
+    def confirm_snapshot(self, *, lease_now: float) -> None:
+        """The control plane said that the snapshot in force is the newest, when asked at `lease_now`."""
+        if self._version:
+            self._lease.renew(now=lease_now)
 
     def apply_live(self, *, now: float, workers: Mapping[WorkerId, WorkerLive], kv: Mapping[WorkerId, KvLive]) -> None:
         """Take the pollers' and the event subscriber's samples; a worker that restarted loses its index entries."""
@@ -172,9 +206,18 @@ class RoutingTable:
             if worker.load.outstanding
         }
 
-    def resolve(self, *, api_key: str | None, model: str, now: float) -> Grant:
-        """Raises InvalidKey, ModelNotFound, NamespaceStale or NamespaceUnready."""
-        return self._book.resolve(api_key=api_key, model=model, age_s=self.snapshot_age_s(now), now=now)
+    def take_placed(self) -> list[Placed]:
+        """Where prompts went since the last call, to be told to the other routers."""
+        return self._hints.take_outbox()
+
+    def hear_placed(self, placed: Iterable[Placed], *, now: float) -> None:
+        """What another router told of where prompts went."""
+        self._hints.hear(placed, now=now)
+
+    def resolve(self, *, api_key: str | None, model: str, now: float, lease_now: float | None = None) -> Grant:
+        """Raises InvalidKey, ModelNotFound, NamespaceStale or NamespaceUnready. Clocks as in `apply_snapshot`."""
+        age_s = self._lease.age_s(now if lease_now is None else lease_now)
+        return self._book.resolve(api_key=api_key, model=model, age_s=age_s, now=now)
 
     def grant_of(self, namespace: NamespaceId, *, model: str) -> Grant:
         """For explanations: what a key of the namespace would get. Raises ModelNotFound or NamespaceUnready."""
@@ -193,7 +236,8 @@ class RoutingTable:
         pool = self._fleet.pools.get(request.grant.pool)
         if pool is None:
             raise NoWorker("No worker is available for this model at the moment. Please retry.", 5)
-        if self._budgets.any and not request.exclude:
+        known = bool(request.exclude) or request.admitted
+        if self._budgets.any and not known:
             self._budgets.admit(request.grant.tenant, now=now)
         self._fleet.fade_peers(now)
         session_worker = None
@@ -201,38 +245,83 @@ class RoutingTable:
             session_worker = self._sessions.worker(
                 self._sessions.key(request.grant.namespace, request.session), now=now
             )
-        return choice.choose(self._view(request, pool, now), session_worker, explain=explain)
+        decision = choice.choose(self._view(request, pool, now), session_worker, explain=explain)
+        fingerprint = request.fingerprint
+        if fingerprint is not None and not known:
+            depth = self._index.known_depth(request.grant.owner, fingerprint.hashes)
+            decision.repeated_tokens = pool.text.tokens(min(depth * fingerprint.block_bytes, fingerprint.text_bytes))
+        if explain and fingerprint is not None:
+            decision.prefix = self._heat.id_of(fingerprint)
+        return decision
+
+    def may_pull(self, pool: PoolId, *, now: float) -> bool:
+        """Whether the pool's workers pull KV from each other, and did not fail to do so in a row just before."""
+        known = self._fleet.pools.get(pool)
+        return known is not None and known.policy.transfer != "" and not known.pulls.ejected(now)
+
+    def reserve_source(self, decision: Decision, *, now: float) -> Reservation:
+        """The load that a pull puts on its source, which computes what it lacks of the prompt. Release it exactly once,
+        as any other: what it answers teaches and is judged."""
+        source = decision.source
+        assert source is not None
+        leg = Decision(decision.request, source.worker, source.url, decision.reason)
+        leg.leg = True
+        leg.predicted_prompt_tokens = decision.predicted_prompt_tokens
+        leg.predicted_hit_tokens = source.tokens
+        return self.reserve(leg, now=now)
+
+    def pulled(self, reservation: Reservation, source: Reservation, outcome: Outcome, *, now: float) -> None:
+        """The source has answered, and its reservation goes. The worker that pulls will repeat its cached tokens: their
+        isolation is judged here, by the source's own history."""
+        reservation.pulled = self.release(source, outcome, now=now)
+        reservation.pulled_tokens = outcome.cached_tokens or 0
+
+    def pull_ended(self, pool: PoolId, *, ok: bool, now: float) -> None:
+        known = self._fleet.pools.get(pool)
+        if known is not None and ok:
+            known.pulls.succeeded(now=now)
+        elif known is not None:
+            known.pulls.failed(now=now)
 
     def reserve(self, decision: Decision, *, now: float) -> Reservation:
         """Count the decision's load at once (C31) and write its prefix into the index. Release it exactly once."""
         request, grant = decision.request, decision.request.grant
         tokens = decision.predicted_prompt_tokens - decision.predicted_hit_tokens
-        if tokens < 1:
+        if tokens < 1 or decision.source is not None:
+            # The source of a pull computes the others.
             tokens = 1
-        reservation = Reservation(decision, now, tokens)
+        pool = self._fleet.pools.get(grant.pool)
+        work = tokens if pool is None else _work(pool, decision.predicted_hit_tokens, tokens)
+        reservation = Reservation(decision, now, tokens, work)
         self._histories.begin(reservation, now=now)
         worker = reservation.holder = self._fleet.workers.get(decision.worker)
         if worker is not None:
             load, rate = worker.load, worker.rate.tokens_per_s
-            reservation.ahead_tokens = load.pending_tokens
-            load.reserve(tokens, tokens_per_s=rate, now=now)
+            decision.beside = load.outstanding + int(worker.foreign_requests)
+            reservation.ahead_work = worker.peer_tokens
+            reservation.alone = not load.pending_tokens and not worker.peer_tokens
+            load.reserve(work, tokens_per_s=rate, now=now)
             worker.burden = None
-            pool = self._fleet.pools.get(worker.pool)
             if pool is not None:
                 pool.outstanding += 1
-                load_ms = tokens / rate * 1000.0
+                load_ms = work / rate * 1000.0
                 self._add_heat(worker, pool, load_ms, now)
-                self._heat_prefix(request, pool, load_ms, 1.0, now)
+                self._heat_prefix(request, pool, load_ms, 0.0 if decision.leg else 1.0, now)
                 if pool.order is not None:
                     pool.reorder(worker)
         if self._budgets.any:
             self._budgets.charge(grant.tenant, tokens, now=now)
         if request.fingerprint is not None:
-            self._index.insert(grant.tenant, request.fingerprint.hashes, decision.worker, now=now)
-            self._heat.count(grant.namespace, grant.pool, request.fingerprint, decision.worker)
+            hashes = request.fingerprint.hashes
+            if self._other_routers != 0 and not decision.leg:
+                known = self._index.known_depth(grant.owner, hashes)
+                self._hints.tell(grant.owner, hashes, decision.worker, known=known)
+            self._index.insert(grant.owner, hashes, decision.worker, now=now)
+            if pool is not None and not decision.leg:
+                self._count_prefix(decision, pool)
             if worker is not None and worker.capacity_tokens:
                 self._note_room(worker, now)
-        if request.session:
+        if request.session and not decision.leg:
             key = self._sessions.key(grant.namespace, request.session)
             self._sessions.remember(key, decision.worker, now=now)
         return reservation
@@ -246,7 +335,9 @@ class RoutingTable:
         worker = reservation.holder
         if worker is not None:
             rate = worker.rate.tokens_per_s
-            worker.load.first_byte(reservation.prefill_tokens, tokens_per_s=rate, now=now)
+            if worker.load.first_byte_at > reservation.reserved_at:
+                reservation.prefill_began_at, reservation.ahead_work = worker.load.first_byte_at, 0.0
+            worker.load.first_byte(reservation.prefill_work, tokens_per_s=rate, now=now)
             worker.burden = None
             pool = self._fleet.pools.get(worker.pool)
             if pool is not None and pool.order is not None and pool.by_id.get(worker.id) is worker:
@@ -263,13 +354,14 @@ class RoutingTable:
         worker = reservation.holder
         if reservation.first_byte_at is None:
             self._histories.first_byte(reservation)
-        verdict = self._histories.assess(reservation, outcome, self._history_complete)
+        verdict = self._verdict(reservation, outcome)
         self._histories.end(reservation, outcome, now=now)
-        saved_ms = 0.0
+        saved_ms = expected_ms = 0.0
         if worker is not None:
+            expected_ms = self._missed_ms(reservation, outcome, worker)
             decoding = reservation.first_byte_at is not None
             rate = worker.rate.tokens_per_s
-            worker.load.release(reservation.prefill_tokens, tokens_per_s=rate, now=now, decoding=decoding)
+            worker.load.release(reservation.prefill_work, tokens_per_s=rate, now=now, decoding=decoding)
             worker.burden = None
             pool = self._fleet.pools.get(worker.pool)
             if pool is not None and pool.by_id.get(worker.id) is worker:
@@ -278,11 +370,37 @@ class RoutingTable:
                     pool.reorder(worker)
                 if decoding:
                     self._heat_reply(reservation, pool, now)
-            self._learn(reservation, outcome, worker, pool)
+            self._learn(reservation, outcome, worker, pool, now)
             self._note_reply(reservation, outcome, worker, pool, now)
             if outcome.cached_tokens:
-                saved_ms = outcome.cached_tokens / worker.rate.tokens_per_s * 1000.0
-        return Assessment(decision.predicted_hit_tokens, saved_ms, verdict.isolation, verdict.bound_tokens)
+                saved = outcome.cached_tokens if pool is None else _work(pool, 0, outcome.cached_tokens)
+                saved_ms = saved / worker.rate.tokens_per_s * 1000.0
+        return Assessment(
+            decision.predicted_hit_tokens,
+            saved_ms,
+            verdict.isolation,
+            verdict.bound_tokens,
+            verdict.evidence or (self._histories.evidence(reservation) if expected_ms else ""),
+            expected_ms,
+        )
+
+    def _verdict(self, reservation: Reservation, outcome: Outcome) -> Verdict:
+        """On isolation; cached tokens that only repeat those of a pull's source were judged there."""
+        pulled, cached = reservation.pulled, outcome.cached_tokens
+        if pulled is not None and cached is not None and cached <= reservation.pulled_tokens:
+            return Verdict(pulled.isolation, pulled.isolation_bound_tokens, pulled.evidence)
+        return self._histories.assess(reservation, outcome, self._history_complete)
+
+    def _missed_ms(self, reservation: Reservation, outcome: Outcome, worker: RoutableWorker) -> float:
+        """Milliseconds that the answer should have taken, where it came too soon for its own words; else 0."""
+        seconds = took_s(reservation, outcome)
+        if seconds is None or reservation.decision.source is not None:
+            return 0.0
+        prompt, cached = outcome.prompt_tokens or 0, outcome.cached_tokens or 0
+        pool = self._fleet.pools.get(worker.pool)
+        work = max(prompt - cached, 0)
+        expected = expected_s(work_tokens=work if pool is None else _work(pool, cached, work), rate=worker.rate)
+        return expected * 1000.0 if expected is not None and seconds * FACTOR < expected else 0.0
 
     def worker_failed(self, worker: WorkerId, *, now: float) -> None:
         """A connect failure or a 5xx answer; never call it for a 4xx (C57)."""
@@ -299,10 +417,15 @@ class RoutingTable:
         if known is not None:
             known.health.succeeded(now=now)
 
+    def worker_probed(self, worker: WorkerId, probe: Probe) -> bool:
+        """Take what health probes show (A5, A9); whether the worker gets nothing for it."""
+        return self._fleet.note_probe(worker, probe)
+
     def worker_forgotten(self, worker: WorkerId) -> None:
         """The worker restarted or cleared its cache: nothing is thought to be cached there any more."""
         self._index.wipe(worker)
         self._sessions.forget_worker(worker)
+        self._hints.worker_emptied(worker)
 
     def state(self, *, now: float) -> TableState:
         workers = self._fleet.workers.values()
@@ -311,24 +434,53 @@ class RoutingTable:
             worker_outstanding={worker.id: worker.load.outstanding for worker in workers},
             worker_prefill_tokens_per_s={worker.id: worker.rate.tokens_per_s for worker in workers},
             worker_credit={worker.id: worker.credit.share for worker in workers},
+            calibration={str(worker.id): _calibration(worker, now) for worker in workers},
             panicking_pools=[pool.id for pool in self._fleet.pools.values() if pool.panics(now)],
             index_blocks=self._index.blocks,
             index_bytes=self._index.size_bytes,
             sessions=len(self._sessions),
         )
 
+    def blocks_by_tenant(self) -> dict[TenantId, int]:
+        """Remembered blocks of approximate mode."""
+        return self._index.blocks_by_tenant()
+
     def _view(self, request: RoutingRequest, pool: Pool, now: float) -> View:
         matched: dict[WorkerId, int] = {}
         exact = request.exact
         if request.fingerprint is not None and (exact is None or exact.unknown):
-            found = self._index.matches(request.grant.tenant, request.fingerprint.hashes)
+            found = self._index.matches(request.grant.owner, request.fingerprint.hashes)
             if found:
                 matched = dict(found)
-        return view_of(request, pool, matched, now=now, alone=self._other_routers == 0)
+            if self._other_routers != 0:
+                self._add_hints(matched, request.grant.owner, request.fingerprint.hashes, now)
+        others = self._other_routers
+        spread = self._placements.homes(request, now=now)
+        return view_of(
+            request, pool, matched, now=now, alone=others == 0, routers=1 + (others or 0), spread=spread
+        )  # fmt: skip
+
+    def _add_hints(self, matched: dict[WorkerId, int], owner: TenantId, hashes: list[int], now: float) -> None:
+        """What others sent where, where it is more than this router knows of."""
+        best = max(matched.values(), default=0)
+        for worker, blocks in self._hints.holders(owner, hashes, beyond=best, now=now).items():
+            if worker in self._fleet.workers:
+                matched[worker] = blocks
 
     def drain_heat(self, *, now: float) -> list[PrefixHeat]:
         """Hot prefixes since the last call, hottest first."""
-        return self._heat.drain(self._tokens_of)
+        pools = self._fleet.pools
+        counted = [count for count in self._heat.drain() if count.pool in pools]
+        return [self._heat.row(count, pools[count.pool], self._index, now=now) for count in counted]
+
+    def _count_prefix(self, decision: Decision, pool: Pool) -> None:
+        request = decision.request
+        if request.exact is not None:
+            first = first_blocks(request, pool)
+            self._heat.count(decision, request.exact.block_hashes, first, float(pool.policy.block_size))
+        elif request.fingerprint is not None:
+            tokens_a_block = request.fingerprint.block_bytes / pool.text.bytes_per_token
+            self._heat.count(decision, request.fingerprint.hashes, HOME_BLOCKS, tokens_a_block)
 
     def _note_other_routers(self, now: float) -> None:
         if self._others_seen:
@@ -341,12 +493,16 @@ class RoutingTable:
             decay = 2.0 ** (-age_s / HEAT_HALF_LIFE_S)
             for member in pool.workers:
                 member.heat_ms *= decay
+                member.heat_requests *= decay
             pool.heat_ms *= decay
+            pool.heat_requests *= decay
             pool.heat_started_at, age_s = now, 0.0
             pool.take_foreign()
-        grown_ms = load_ms * 2.0 ** (age_s / HEAT_HALF_LIFE_S)
-        worker.heat_ms += grown_ms
-        pool.heat_ms += grown_ms
+        grown = 2.0 ** (age_s / HEAT_HALF_LIFE_S)
+        worker.heat_ms += load_ms * grown
+        pool.heat_ms += load_ms * grown
+        worker.heat_requests += grown
+        pool.heat_requests += grown
 
     def _heat_prefix(self, request: RoutingRequest, pool: Pool, load_ms: float, requests: float, now: float) -> None:
         """Measured heat of the prompt's prefixes, which decides how many homes they have (S3.6)."""
@@ -400,6 +556,8 @@ class RoutingTable:
         if not self._budgets.any:
             return
         charged, grant = reservation.prefill_tokens, reservation.decision.request.grant
+        if outcome.ok and reservation.decision.source is not None:
+            return  # what was computed for it is charged to the source's reservation
         if outcome.prompt_tokens is not None and outcome.cached_tokens is not None:
             used = max(outcome.prompt_tokens - outcome.cached_tokens, 0)
             self._budgets.charge(grant.tenant, used - charged, now=now)
@@ -417,7 +575,7 @@ class RoutingTable:
             lost_at=[
                 self._booted_at,
                 worker.joined_at,
-                self._index.evicted_at(grant.tenant),
+                self._index.evicted_at(grant.owner),
                 self._histories.forgotten_at,
                 self._histories.leaves_forgotten_at,
                 self._others_seen_at,
@@ -425,14 +583,16 @@ class RoutingTable:
             other_routers=self._other_routers,
         )
 
-    def _learn(self, reservation: Reservation, outcome: Outcome, worker: RoutableWorker, pool: Pool | None) -> None:
+    def _learn(
+        self, reservation: Reservation, outcome: Outcome, worker: RoutableWorker, pool: Pool | None, now: float
+    ) -> None:
         decision = reservation.decision
         fingerprint = decision.request.fingerprint
         if not outcome.ok:
             if reservation.first_byte_at is None and fingerprint is not None:
                 # Refused or never reached: what this request would have added was not cached.
                 self._index.disbelieve(
-                    decision.request.grant.tenant,
+                    decision.request.grant.owner,
                     fingerprint.hashes,
                     decision.worker,
                     from_block=_matched_blocks(decision, fingerprint),
@@ -440,40 +600,74 @@ class RoutingTable:
             return
         if outcome.prompt_tokens is not None and pool is not None and fingerprint is not None:
             pool.text.observe(text_bytes=fingerprint.text_bytes, prompt_tokens=outcome.prompt_tokens)
+        if decision.source is not None:
+            return  # its prefill ran on the source, whose own reservation taught what there was to learn
         if outcome.cached_tokens is not None and decision.predicted_hit_tokens:
             worker.credit.observe(
                 predicted_tokens=decision.predicted_hit_tokens, delivered_tokens=outcome.cached_tokens
             )
-        self._learn_rate(reservation, outcome, worker)
+        if reservation.first_byte_at is not None:
+            self._learn_rate(reservation, outcome, worker, pool, now)
+        elif pool is not None:
+            self._learn_least_rate(reservation, outcome, worker, pool, now)
 
-    def _learn_rate(self, reservation: Reservation, outcome: Outcome, worker: RoutableWorker) -> None:
-        """TTFT ÷ the uncached tokens up to this request's last one, those pending before it included."""
-        if reservation.first_byte_at is None:
+    def _learn_rate(
+        self, reservation: Reservation, outcome: Outcome, worker: RoutableWorker, pool: Pool | None, now: float
+    ) -> None:
+        """Prefill from when the worker was free for the request to its first byte."""
+        assert reservation.first_byte_at is not None
+        seconds = reservation.first_byte_at - reservation.prefill_began_at
+        if seconds <= 0.0 and reservation.prefill_began_at == reservation.reserved_at:
+            return  # nothing was waited for: the clock did not move
+        prompt, cached = outcome.prompt_tokens, outcome.cached_tokens
+        work = reservation.prefill_work
+        if prompt is not None and cached is not None and pool is not None:
+            work = _work(pool, cached, max(prompt - cached, 0))
+            if reservation.alone:
+                rate = worker.rate.tokens_per_s
+                pool.attention.observe(prompt_tokens=prompt, cached_tokens=cached, seconds=seconds, tokens_per_s=rate)
+        self._fleet.observe_rate(worker, work_tokens=work + reservation.ahead_work, seconds=seconds, now=now)
+
+    def _learn_least_rate(
+        self, reservation: Reservation, outcome: Outcome, worker: RoutableWorker, pool: Pool, now: float
+    ) -> None:
+        """An answer that came whole: its prefill took no longer than all of it. So the worker is at least that fast,
+        and where nothing is streamed, nothing else tells. It teaches the rate that the worker shares with its pool
+        until it has a first byte of its own: as bounds, a few answers tell no worker from another."""
+        prompt, cached = outcome.prompt_tokens, outcome.cached_tokens
+        if prompt is None or cached is None:
             return
-        tokens = reservation.prefill_tokens
-        if outcome.prompt_tokens is not None and outcome.cached_tokens is not None:
-            tokens = max(outcome.prompt_tokens - outcome.cached_tokens, 0)
-        self._fleet.observe_rate(
-            worker,
-            tokens=tokens + reservation.ahead_tokens,
-            seconds=reservation.first_byte_at - reservation.reserved_at,
-        )
-
-    def _tokens_of(self, pool: PoolId, text_bytes: int) -> int:
-        known = self._fleet.pools.get(pool)
-        return known.text.tokens(text_bytes) if known is not None else 0
+        work, seconds = _work(pool, cached, max(prompt - cached, 0)), now - reservation.reserved_at
+        if 0.0 < seconds < work / worker.rate.tokens_per_s:
+            worker.rate.observe(work_tokens=work, seconds=seconds)
 
     def _worker_state(self, worker: RoutableWorker, now: float) -> str:
+        if worker.state == "down" or (worker.state == "ready" and worker.health.ejected(now)):
+            return "ejected"
         if worker.state != "ready":
             return worker.state
-        if worker.health.ejected(now):
-            return "ejected"
         pool = self._fleet.pools.get(worker.pool)
         return "full" if pool is not None and worker.watermarks.full(pool.policy.watermark) else "ready"
 
 
+def _calibration(worker: RoutableWorker, now: float) -> Calibration:
+    if not worker.rate_seen_at:
+        return Calibration(worker.rate.tokens_per_s, credit=worker.credit.share)
+    age_s = max(now - worker.rate_seen_at, 0.0)
+    return Calibration(worker.rate.tokens_per_s, worker.rate.samples, age_s, worker.credit.share)
+
+
+def _work(pool: Pool, cached_tokens: int, tokens: int) -> int:
+    """Prefill of `tokens` behind cached ones, see `Attention.work`."""
+    work = pool.attention.work
+    return int(work(cached_tokens + tokens) - work(cached_tokens))
+
+
 def _matched_blocks(decision: Decision, fingerprint: Fingerprint) -> int:
-    """Blocks of the fingerprint that the worker held before; of an exact prompt, those its hits cover."""
+    """Blocks of the fingerprint that the worker held before; of an exact prompt, those its own hits cover."""
     if decision.request.exact is None:
         return decision.matched_blocks
-    return len(fingerprint.hashes) * decision.predicted_hit_tokens // max(decision.predicted_prompt_tokens, 1)
+    held_tokens = decision.predicted_hit_tokens
+    if decision.source is not None:
+        held_tokens -= decision.loaded_tokens
+    return len(fingerprint.hashes) * held_tokens // max(decision.predicted_prompt_tokens, 1)

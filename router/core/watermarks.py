@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from router.contract.live import LIVE_STALE_AFTER_S, KvLive, WorkerLive
 from router.contract.snapshot import Watermark
 
-CHURN_WINDOW_S = 60.0
+CHURN_WINDOW_S: Final = 60.0
 """A cache that is turned over within this time is under full pressure: for the score when its blocks are evicted, for
 the watermarks when they are stored again after an eviction."""
 
@@ -70,6 +71,11 @@ class Watermarks:
     _marks: dict[Watermark, _Mark] = field(default_factory=dict)
     _use: float | None = None
     _use_at: float = -math.inf
+
+    @property
+    def use(self) -> float | None:
+        """The last sample, however old."""
+        return self._use
 
     def observe(self, use: float | None, *, now: float) -> None:
         """Take a sample; None (unknown or stale) keeps every state."""

@@ -1,9 +1,10 @@
-"""The admin port: health, readiness, metrics, state and explanations. Nothing here changes how requests are served."""
+"""The admin port: health, readiness, metrics, state and explanations. Nothing here changes how requests are served,
+but for signed revocations."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,6 +16,7 @@ REQUEST_BYTES_MAX = 16 * 1024
 """Of a request's head; asyncio's own limit for one line of it is larger."""
 BODY_BYTES_MAX = 32 * 1024 * 1024
 """As large as a client's request may be: a body to explain is one."""
+LENGTH_DIGITS_MAX = 15
 REQUEST_TIMEOUT_S = 10.0
 TEXT = b"text/plain; charset=utf-8"
 
@@ -32,7 +34,7 @@ class Posted:
     """Of `Authorization: Bearer …`."""
 
 
-Action = Callable[[Posted], Answer]
+Action = Callable[[Posted], Answer | Awaitable[Answer]]
 
 
 class AdminServer:
@@ -55,16 +57,16 @@ class AdminServer:
 
     async def _answer(self, head: bytes, reader: asyncio.StreamReader) -> bytes:
         if not head.startswith(b"POST "):
-            return self.answer(head)
+            return await self.answer(head)
         headers = _headers(head)
         length = headers.get("content-length", "")
-        if not length.isdigit():
+        if not (length.isascii() and length.isdigit() and len(length) <= LENGTH_DIGITS_MAX):
             return _page(411, TEXT, b"a Content-Length is needed\n")
         if int(length) > BODY_BYTES_MAX:
             return _page(413, TEXT, b"body too large\n")
-        return self.answer(head, await reader.readexactly(int(length)))
+        return await self.answer(head, await reader.readexactly(int(length)))
 
-    def answer(self, head: bytes, body: bytes = b"") -> bytes:
+    async def answer(self, head: bytes, body: bytes = b"") -> bytes:
         parts = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
         if len(parts) != 3:
             return _page(400, TEXT, b"malformed request\n")
@@ -75,7 +77,8 @@ class AdminServer:
         except ValueError:
             return _page(400, TEXT, b"malformed URL\n")
         if method == "POST" and url.path in self._actions:
-            return _page(*self._actions[url.path](Posted(query, body, _bearer(head))))
+            made = self._actions[url.path](Posted(query, body, _bearer(head)))
+            return _page(*(await made if isinstance(made, Awaitable) else made))
         page = self._pages.get(url.path)
         if page is None:
             return _page(404, TEXT, ("one of: " + " ".join(sorted(self._pages)) + "\n").encode())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-ANSWER_HEAD_BYTES_MAX = 64 * 1024
+ANSWER_HEAD_BYTES_MAX: Final = 64 * 1024
 
 
 class AnswerError(ValueError):
@@ -24,7 +24,7 @@ class AnswerHead(NamedTuple):
         return AnswerHead(self.status, self.content_type, length, self.chunked, self.keep_alive, self.retry_after)
 
 
-NO_HEAD = AnswerHead(0, b"", None, False, False, None)
+NO_HEAD: Final = AnswerHead(0, b"", None, False, False, None)
 """Stands where no head has been read."""
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from router.http.answer_head import AnswerHead
 from router.http.error_shapes import body_for
 from router.http.errors import EdgeError, status_line
 
-JSON = b"application/json"
+JSON: Final = b"application/json"
 
 
 def full_answer(
@@ -34,14 +36,15 @@ def error_answer(error: EdgeError, *, request_id: str, keep_alive: bool, speech:
     )
 
 
-def relayed_head(head: AnswerHead, *, request_id: str, keep_alive: bool, stream: bool) -> bytes:
-    """Of a worker's headers the client sees the content type and Retry-After (S6)."""
+def relayed_head(head: AnswerHead, *, request_id: str, keep_alive: bool, stream: bool, extra: bytes = b"") -> bytes:
+    """Of a worker's headers the client sees the content type and Retry-After (S6). `extra` as in `full_answer`."""
     framing = (
         b"content-length: %d\r\n" % head.content_length
         if head.content_length is not None and not stream
         else b"transfer-encoding: chunked\r\n"
     )
-    extra = b"cache-control: no-cache\r\n" if stream else b""
+    if stream:
+        extra += b"cache-control: no-cache\r\n"
     if head.retry_after is not None:
         extra += b"retry-after: %b\r\n" % head.retry_after
     return b"%bcontent-type: %b\r\nx-request-id: %b\r\n%b%b%b\r\n" % (

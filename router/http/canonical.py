@@ -22,22 +22,22 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-ROLE = b"\xff"
-CONTENT = b"\xfe"
-CALLS = b"\xfd"
-HEAD = b"\xfc"
-MEDIA = b"\xfb"
-IDS = b"\xfa"
+ROLE: Final = b"\xff"
+CONTENT: Final = b"\xfe"
+CALLS: Final = b"\xfd"
+HEAD: Final = b"\xfc"
+MEDIA: Final = b"\xfb"
+IDS: Final = b"\xfa"
 """Separators: none of these bytes occurs in UTF-8."""
-PART_BREAK = b"\n"
+PART_BREAK: Final = b"\n"
 
-MEDIA_BYTES = 2048
+MEDIA_BYTES: Final = 2048
 """Length of a media part's mark: weighs about 500 tokens, as an image tile does, when load is estimated."""
-SETTINGS_BYTES_MIN = 256
+SETTINGS_BYTES_MIN: Final = 256
 """Template settings shorter than this carry no text."""
 
 _sorted = msgspec.json.Encoder(order="sorted").encode
@@ -94,7 +94,7 @@ def chat_tool(tool: Any) -> Any:
     return {"type": "function", "function": {key: inner[key] for key in inner if key not in _NOT_PRINTED}}
 
 
-_NOT_PRINTED = frozenset(("type", "strict", "cache_control", "defer_loading"))
+_NOT_PRINTED: Final = frozenset(("type", "strict", "cache_control", "defer_loading"))
 """Keys of a tool that are about the call, not about the prompt."""
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Raw
+from xxhash import xxh3_64_hexdigest
 
 from router.http.anthropic_conversation import read_anthropic, read_system
 from router.http.canonical import HEAD, SETTINGS_BYTES_MIN, chat_tool, setting, stable_json
@@ -63,7 +64,8 @@ class Endpoint:
 
 def _read_chat(raws: Raws, values: Values, body_bytes: int) -> Prompt:
     forward, text, form = read_messages(raws["messages"], body_bytes=body_bytes)
-    return Prompt([(b'"messages":', forward)], _head(values) + text if text is not None else None, form)
+    head = _head(values)
+    return Prompt([(b'"messages":', forward)], head + text if text is not None else None, _form(form, head))
 
 
 def _read_text(raws: Raws, values: Values, body_bytes: int) -> Prompt:
@@ -81,10 +83,11 @@ def _read_anthropic(raws: Raws, values: Values, body_bytes: int) -> Prompt:
         system, front = read_system(raws["system"])
         fields.append((b'"system":', system))
     assert text is not None
-    return Prompt(fields, _head(values) + front + text, form)
+    head = _head(values)
+    return Prompt(fields, head + front + text, _form(form, head))
 
 
-_CLIENT_TOOLS = frozenset(("function", "custom", "namespace"))
+_CLIENT_TOOLS: Final = frozenset(("function", "custom", "namespace"))
 """Tools that the client runs. The others would have the worker call out on a tenant's behalf."""
 
 
@@ -92,15 +95,16 @@ def _read_responses(raws: Raws, values: Values, body_bytes: int) -> Prompt:
     for name in ("prompt", "conversation", "background"):
         if values.get(name):
             raise BadRequest(f"{name} is not offered here: nothing is stored between requests.", param=name)
-    if raws.get("previous_response_id", b"null") != b"null":
+    if "previous_response_id" in raws and bytes(raws["previous_response_id"]) != b"null":
         raise BadRequest("Responses are not stored here: send the conversation itself.", param="previous_response_id")
     for tool in values.get("tools") or ():
         if tool.get("type") not in _CLIENT_TOOLS:
             raise BadRequest("Only tools that the client runs are offered: function, custom, namespace.", param="tools")
     forward, text, form = read_input(raws["input"])
-    front = _head(values) + instructions_text(values.get("instructions") or "")
+    head = _head(values)
+    front = head + instructions_text(values.get("instructions") or "")
     assert text is not None
-    return Prompt([(b'"input":', forward)], front + text, form)
+    return Prompt([(b'"input":', forward)], front + text, _form(form, head))
 
 
 def _read_embeddings(raws: Raws, values: Values, body_bytes: int) -> Prompt:
@@ -108,9 +112,16 @@ def _read_embeddings(raws: Raws, values: Values, body_bytes: int) -> Prompt:
         if "input" in raws:
             raise BadRequest("Give either input or messages.", param="input")
         forward, text, form = read_messages(raws["messages"], body_bytes=body_bytes)
-        return Prompt([(b'"messages":', forward)], _head(values) + text if text is not None else None, form)
+        head = _head(values)
+        return Prompt([(b'"messages":', forward)], head + text if text is not None else None, _form(form, head))
     forward, text, form = read_prompt(raws["input"], param="input", prompts_max=INPUTS_MAX)
     return Prompt([(b'"input":', forward)], text, form)
+
+
+def _form(form: str, head: bytes) -> str:
+    """Prompts behind different heads are of different forms: a template may leave the head out, as many do with tools,
+    and then equal tokens come with different text."""
+    return f"{form}+{xxh3_64_hexdigest(head)}" if head else form
 
 
 def _head(values: Values) -> bytes:
@@ -128,26 +139,26 @@ def _head(values: Values) -> bytes:
     return b"".join(out)
 
 
-_FRONT = frozenset(("chat_template", "documents", "tools", "previous_input_messages", "chat_template_kwargs"))
+_FRONT: Final = frozenset(("chat_template", "documents", "tools", "previous_input_messages", "chat_template_kwargs"))
 
-CHAT = Endpoint(
+CHAT: Final = Endpoint(
     "chat", b"/v1/chat/completions", CHAT_FIELDS, frozenset(("messages",)), _read_chat, "openai",
     stream_usage=True, kept_back=frozenset(("stream_options",)), max_tokens=("max_completion_tokens", "max_tokens"),
 )  # fmt: skip
-TEXT = Endpoint(
+TEXT: Final = Endpoint(
     "text", b"/v1/completions", TEXT_FIELDS, frozenset(("prompt",)), _read_text, "openai",
     stream_usage=True, kept_back=frozenset(("stream_options",)), max_tokens=("max_tokens",),
 )  # fmt: skip
-MESSAGES = Endpoint(
+MESSAGES: Final = Endpoint(
     "messages", b"/v1/messages", MESSAGES_FIELDS, frozenset(("messages",)), _read_anthropic, "anthropic",
     max_tokens=("max_tokens",),
 )  # fmt: skip
-RESPONSES = Endpoint(
+RESPONSES: Final = Endpoint(
     "responses", b"/v1/responses", RESPONSES_FIELDS, frozenset(("input",)), _read_responses, "responses",
     kept_back=frozenset(("store", "background", "conversation", "prompt", "stream_options")), fixed=b'"store":false',
     max_tokens=("max_output_tokens",),
 )  # fmt: skip
-EMBEDDINGS = Endpoint(
+EMBEDDINGS: Final = Endpoint(
     "embeddings", b"/v1/embeddings", EMBEDDINGS_FIELDS, frozenset(("input", "messages")), _read_embeddings, "none",
 )  # fmt: skip
 

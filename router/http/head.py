@@ -9,15 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from router.http.errors import BadHttp, HeadTooLarge, HttpVersion, MethodNotAllowed, NotFound, UnsupportedMedia
 
-_TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_CONTROLS = bytes([*range(0x00, 0x09), *range(0x0B, 0x0D), *range(0x0E, 0x20), 0x7F])
+_TOKEN: Final = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_CONTROLS: Final = bytes([*range(0x00, 0x09), *range(0x0B, 0x0D), *range(0x0E, 0x20), 0x7F])
 """All control characters but tab; CR and LF are counted on their own."""
-_HOST = re.compile(rb"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
-_LENGTH_DIGITS_MAX = 15
-_METHODS_NEVER = (b"CONNECT", b"TRACE")
+_HOST: Final = re.compile(rb"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
+_LENGTH_DIGITS_MAX: Final = 15
+_METHODS_NEVER: Final = (b"CONNECT", b"TRACE")
 
 PATHS: dict[bytes, bytes] = {
     b"/v1/chat/completions": b"POST",
@@ -30,8 +31,8 @@ PATHS: dict[bytes, bytes] = {
 """The whole surface (S4). The comparison is byte for byte: no decoding, no normalising, so no second spelling."""
 
 
-KNOWN_LINES_MAX = 4096
-KNOWN_LINE_BYTES_MAX = 256
+KNOWN_LINES_MAX: Final = 4096
+KNOWN_LINE_BYTES_MAX: Final = 256
 """Bounds of the memory of lines already found well-formed: a client repeats nearly all of its lines. Keys stay out."""
 
 
@@ -121,8 +122,8 @@ def _header_line(line: bytes) -> tuple[bytes, bytes]:
     return pair
 
 
-_SECRET = frozenset((b"authorization", b"x-api-key"))
-_SINGLE = _SECRET | {b"host", b"content-length", b"transfer-encoding", b"content-type"}
+_SECRET: Final = frozenset((b"authorization", b"x-api-key"))
+_SINGLE: Final = _SECRET | {b"host", b"content-length", b"transfer-encoding", b"content-type"}
 
 
 def _head(path: bytes, headers: dict[bytes, bytes]) -> Head:

@@ -6,9 +6,11 @@ length, so it is not read again. Only a head that was read and found good is rem
 
 from __future__ import annotations
 
-_LINES = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
+from typing import Final
+
+_LINES: Final = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
 """The two usual spellings; a head with another one is known again only when all of it is the same."""
-_LENGTH_DIGITS_MAX = 15
+_LENGTH_DIGITS_MAX: Final = 15
 
 
 def around_length(head: bytes) -> tuple[bytes, bytes]:

@@ -28,13 +28,16 @@ class RouterCollector(Collector):
         state: Callable[[], RouterState],
         peers: Callable[[], PeersState] | None = None,
         exact: Callable[[], Mapping[PoolId, str]],
+        code: str = "interpreted",
     ) -> None:
-        """`exact`: status of each pool that names a tokenizer; `exact` is the one that counts."""
+        """`exact`: status of each pool that names a tokenizer; `exact` is the one that counts. `code`: `compiled` or
+        `interpreted`."""
         self._router_id = router_id
         self._totals = totals
         self._state = state
         self._peers = peers
         self._exact = exact
+        self._code = code
 
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
@@ -42,10 +45,13 @@ class RouterCollector(Collector):
         yield _histogram_by_cache(self._totals.ttft_ms)
         yield _decisions(self._totals.decision_us)
         yield from self._isolation_and_spills()
+        yield from self._pulls()
         yield from self._gauges(self._state())
         if self._peers is not None:
             yield from _peer_gauges(self._peers())
         yield _exact_pools(self._exact())
+        compiled = float(self._code == "compiled")
+        yield GaugeMetricFamily("tidemark_router_compiled", "1 when the hot modules are native code.", compiled)
 
     def _requests(self) -> Iterator[Metric]:
         family = CounterMetricFamily(
@@ -85,10 +91,22 @@ class RouterCollector(Collector):
             spills.add_metric([reason], count)
         yield spills
 
+    def _pulls(self) -> Iterator[Metric]:
+        text = "Prompts whose KV one worker was to pull from another, by how that went."
+        family = CounterMetricFamily("tidemark_router_pulls", text, labels=["result"])
+        for result, count in self._totals.pulls.items():
+            family.add_metric([result], count)
+        yield family
+        text = "Prompt tokens whose KV was pulled from another worker."
+        yield CounterMetricFamily("tidemark_pulled_tokens", text, self._totals.pulled_tokens)
+
     def _gauges(self, state: RouterState) -> Iterator[Metric]:
         revision = GaugeMetricFamily("tidemark_policy_revision", "Snapshot version in force.", labels=["router"])
         revision.add_metric([self._router_id], state.snapshot_version)
         yield revision
+        epoch = GaugeMetricFamily("tidemark_policy_epoch", "Revocations acknowledged up to it.", labels=["router"])
+        epoch.add_metric([self._router_id], state.epoch)
+        yield epoch
         for name, text, value in (
             ("tidemark_router_inflight", "Requests under way.", state.inflight),
             ("tidemark_index_blocks", "Blocks in the prefix index.", state.index_blocks),

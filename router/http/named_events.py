@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from router.http.chunked import LAST_CHUNK, ChunkReader, chunk
 from router.http.relay import EVENT_BYTES_MAX
@@ -29,14 +30,14 @@ class Speech:
     """Beginnings of all of these names: a block without them is passed on as it is."""
 
 
-ANTHROPIC = Speech(
+ANTHROPIC: Final = Speech(
     ends=frozenset((b"message_stop",)),
     usage=frozenset((b"message_start", b"message_delta")),
     fails=frozenset((b"error",)),
     opens=frozenset((b"ping",)),
     marks=(b"event: message_", b"event: error", b"event: ping"),
 )
-RESPONSES = Speech(
+RESPONSES: Final = Speech(
     ends=frozenset((b"response.completed", b"response.incomplete", b"response.failed")),
     usage=frozenset((b"response.completed", b"response.incomplete")),
     fails=frozenset((b"error", b"response.failed")),

@@ -6,8 +6,7 @@ checked and forwarded byte for byte; exactly one `cache_salt`, ours, is added (S
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
@@ -18,34 +17,53 @@ from router.http.endpoints import CHAT, TEXT, Endpoint, Prompt
 from router.http.errors import BadRequest
 from router.http.fields import GRAMMAR_BYTES_MAX, NEVER_FORWARDED
 
-COMPILED_DEPTH_MAX = 32
-FIELDS_MAX = 256
-SESSION_CHARS_MAX = 256
-_NESTED = (list, dict)
+COMPILED_DEPTH_MAX: Final = 32
+FIELDS_MAX: Final = 256
+SESSION_CHARS_MAX: Final = 256
+_NESTED: Final = (list, dict)
 
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-@dataclass(slots=True)
 class ApiRequest:
     """One checked request. `fields` keeps the client's own bytes of every value that may go upstream."""
 
-    endpoint: Endpoint
-    model: str
-    fields: list[tuple[bytes, Raw | bytes]]
-    unknown: dict[str, Raw]
-    text: bytes | None
-    """Canonical text for the fingerprint, None when there is none."""
-    form: str
-    """What kind of text it is: one of `conversation.FORMS`."""
-    stream: bool
-    wants_usage: bool
-    """The client itself asked for the usage chunk of a stream."""
-    stream_options: dict[str, Any] | None
-    user: str | None
-    max_tokens: int | None
-    plain: bytes = b""
-    """The whole body, when it goes upstream as it came (`plain_chat`); `fields` is empty then."""
+    __slots__ = (
+        "endpoint", "fields", "form", "max_tokens", "model", "plain", "stream", "stream_options", "text", "unknown",
+        "user", "wants_usage",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        model: str,
+        fields: list[tuple[bytes, Raw | bytes]],
+        unknown: dict[str, Raw],
+        text: bytes | None,
+        form: str,
+        stream: bool,
+        wants_usage: bool,
+        stream_options: dict[str, Any] | None,
+        user: str | None,
+        max_tokens: int | None,
+        plain: bytes = b"",
+    ) -> None:
+        self.endpoint: Final = endpoint
+        self.model: Final = model
+        self.fields: Final = fields
+        self.unknown: Final = unknown
+        self.text: Final = text
+        """Canonical text for the fingerprint, None when there is none."""
+        self.form: Final = form
+        """What kind of text it is: one of `conversation.FORMS`."""
+        self.stream: Final = stream
+        self.wants_usage: Final = wants_usage
+        """The client itself asked for the usage chunk of a stream."""
+        self.stream_options: Final = stream_options
+        self.user = user
+        self.max_tokens: Final = max_tokens
+        self.plain: Final = plain
+        """The whole body, when it goes upstream as it came (`plain_chat`); `fields` is empty then."""
 
 
 def parse(body: bytes, *, chat: bool) -> ApiRequest:

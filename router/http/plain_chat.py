@@ -6,38 +6,22 @@ to the strict reader in `openai`, which gives the same answer more slowly; a tes
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from router.http.canonical import CONTENT, ROLE
 from router.http.conversation import system_text
 from router.http.endpoints import CHAT
-from router.http.fields import Count, Flag, Int, Model, Number
 from router.http.openai import ApiRequest
+from router.http.plain_fields import PlainMessage, decode_plain, decode_raws
 
-PLAIN_BYTES_MAX = 128 * 1024
+PLAIN_BYTES_MAX: Final = 128 * 1024
 """So few bytes cannot hold more messages than the strict reader allows."""
 
 
-class _Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    role: str
-    content: str
-
-
-class _Plain(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    model: Model
-    messages: list[_Message]
-    max_tokens: Count | UnsetType = UNSET
-    max_completion_tokens: Count | UnsetType = UNSET
-    temperature: Number | UnsetType = UNSET
-    top_p: Number | UnsetType = UNSET
-    seed: Int | UnsetType = UNSET
-    stream: Flag | UnsetType = UNSET
-
-
-_decode = msgspec.json.Decoder(_Plain).decode
-_decode_raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_ROLES = {name: ROLE + name.encode() + CONTENT for name in ("system", "user", "assistant")}
+_ROLES: Final = {name: ROLE + name.encode() + CONTENT for name in ("system", "user", "assistant")}
 
 
 def read_plain(body: bytes) -> ApiRequest | None:
@@ -45,7 +29,7 @@ def read_plain(body: bytes) -> ApiRequest | None:
     if len(body) > PLAIN_BYTES_MAX or not body.isascii():
         return None
     try:
-        plain = _decode(body)
+        plain = decode_plain(body)
     except msgspec.DecodeError:
         return None
     if not plain.messages or not _keys_once(body):
@@ -69,18 +53,27 @@ def read_plain(body: bytes) -> ApiRequest | None:
     )
 
 
+def only_message(request: ApiRequest) -> tuple[str, bytes] | None:
+    """(role, text) of a plain request that consists of one message, so that nothing else can be in its prompt."""
+    text = request.text
+    if not request.plain or text is None or text.count(ROLE) != 1:
+        return None
+    role, _, content = text[len(ROLE) :].partition(CONTENT)
+    return role.decode(), content
+
+
 def _keys_once(body: bytes) -> bool:
     """No key is repeated: two readers of one body could otherwise take different values from it.
 
     The values' own bytes, the keys and what must stand between them make up the whole body, so nothing else is in it.
     """
     length = 1
-    for name, raw in _decode_raws(body).items():
+    for name, raw in decode_raws(body).items():
         length += len(name) + memoryview(raw).nbytes + 4
     return length == len(body)
 
 
-def _canonical(messages: list[_Message]) -> bytes:
+def _canonical(messages: list[PlainMessage]) -> bytes:
     """As `conversation` writes it."""
     out: list[bytes] = []
     for message in messages:

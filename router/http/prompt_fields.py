@@ -8,30 +8,38 @@ import msgspec
 from msgspec import Raw
 
 from router.contract.snapshot import UnknownFields
-from router.http.endpoints import CHAT, TEXT
+from router.http.endpoints import EMBEDDINGS
 from router.http.openai import ApiRequest
 
-_decode_raws = msgspec.json.Decoder(dict[str, Raw]).decode
+PromptFields = Mapping[str, Raw | bytes | list[dict[str, str]]]
+"""Name → JSON of a field, or the messages themselves."""
 _ABSENT = (b"null", b"false", None)
 _PAST_THE_CACHE = ("prompt_logprobs", "use_beam_search")
 """With log-probabilities of the prompt a worker computes all of it anew; a beam is many requests."""
 
 
-def prompt_fields(api: ApiRequest, *, unknown_fields: UnknownFields) -> Mapping[str, Raw | bytes] | None:
-    """Name → JSON of each field; None where no worker's cached tokens can be predicted: other endpoints than chat and
-    text completions, and requests that pass the cache by."""
-    if api.endpoint is not CHAT and api.endpoint is not TEXT:
+class _Plain(msgspec.Struct, gc=False):
+    messages: list[dict[str, str]]
+
+
+_decode_plain = msgspec.json.Decoder(_Plain).decode
+
+
+def prompt_fields(api: ApiRequest, *, unknown_fields: UnknownFields) -> PromptFields | None:
+    """The request's fields; None where no worker's cached tokens can be predicted: embeddings, and requests that pass
+    the cache by."""
+    if api.endpoint is EMBEDDINGS:
         return None
     if api.plain:
-        # Its fields are few and none of these.
-        return _decode_raws(api.plain)
+        # Its other fields are few and decide nothing here.
+        return {"messages": _decode_plain(api.plain).messages}
     # An intro is `"name":`.
     fields: dict[str, Raw | bytes] = {intro[1:-2].decode(): raw for intro, raw in api.fields}
     if any(_json(fields, name) not in _ABSENT for name in _PAST_THE_CACHE):
         return None
     if _json(fields, "echo") not in _ABSENT and _json(fields, "logprobs") not in _ABSENT:
         return None
-    return fields | api.unknown if unknown_fields == "pass" else fields
+    return {**fields, **api.unknown} if unknown_fields == "pass" else fields
 
 
 def _json(fields: Mapping[str, Raw | bytes], name: str) -> bytes | None:

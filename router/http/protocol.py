@@ -13,7 +13,7 @@ import asyncio
 import random
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from router.http.answers import error_answer
 from router.http.chunked import ChunkError, ChunkReader
@@ -22,11 +22,13 @@ from router.http.head import Head, parse_head
 from router.http.known_head import around_length, length_between
 from router.http.upstream import WorkerConnection
 
-WRITE_BUFFER_HIGH_BYTES = 256 * 1024
+WRITE_BUFFER_HIGH_BYTES: Final = 256 * 1024
 """Above it the worker is not read from; below a quarter of it reading goes on."""
-PIPELINED_BYTES_MAX = 256 * 1024
+PIPELINED_BYTES_MAX: Final = 256 * 1024
 """Bytes of further requests held while one is served."""
-LINGER_S = 2.0
+LINGER_S: Final = 2.0
+DRAIN_QUIET_S: Final = 1.0
+"""While draining, connections that were silent for so long are closed; the next request of others is their last."""
 
 
 class Served(Protocol):
@@ -79,10 +81,9 @@ class Edge:
     def new_request_id(self) -> str:
         """Unique: random for each start of the router, then counted."""
         self._requests += 1
-        return f"{self._id_prefix}{self._requests:08x}"
+        return self._id_prefix + format(self._requests, "08x")
 
-    def drain(self) -> None:
-        self.draining = True
+    def close_idle(self) -> None:
         for connection in list(self.connections):
             connection.close_if_idle()
 
@@ -152,7 +153,9 @@ class ClientConnection(asyncio.Protocol):
             self._advance()
         else:
             self._head_begun = False
-            self._deadline = monotonic() + self._edge.limits.keepalive_s
+            # An answer that promised to keep the connection may have its next request under way already.
+            quiet_s = DRAIN_QUIET_S if self._edge.draining else self._edge.limits.keepalive_s
+            self._deadline = monotonic() + quiet_s
 
     # asyncio.Protocol
 
@@ -341,9 +344,7 @@ class ClientConnection(asyncio.Protocol):
                 self._refuse(RequestTimeout("The request did not arrive in time."))
 
     def close_if_idle(self) -> None:
-        if self._serving:
-            self.keep_alive = False
-        elif self._head is None and not self._buffer:
+        if not self._serving and self._head is None and not self._buffer:
             self.transport.close()
 
     def cancel(self) -> None:

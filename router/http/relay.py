@@ -7,14 +7,13 @@ in C; only the rare block that may hold the usage event, or that does not end on
 
 from __future__ import annotations
 
-from typing import Protocol
-
-import msgspec
+from typing import Final, Protocol
 
 from router.http.chunked import LAST_CHUNK, ChunkError, ChunkReader, chunk, chunk_size
 from router.http.usage import TAIL_BYTES, UNKNOWN, Usage, read_usage
+from router.http.usage_event import is_usage_event
 
-EVENT_BYTES_MAX = 1024 * 1024
+EVENT_BYTES_MAX: Final = 1024 * 1024
 """An unfinished event longer than this is passed on unread (a 1 GiB line must not be collected)."""
 
 
@@ -219,20 +218,3 @@ def _events_end(data: bytes) -> int:
 def _split(data: bytes) -> list[bytes]:
     """Events with their closing empty line."""
     return [part + b"\n\n" for part in data.split(b"\n\n")[:-1]]
-
-
-class _UsageEvent(msgspec.Struct):
-    choices: list[msgspec.Raw]
-    usage: msgspec.Raw
-
-
-_decode_usage_event = msgspec.json.Decoder(_UsageEvent).decode
-
-
-def is_usage_event(data: bytes) -> bool:
-    """Exactly the chunk that `include_usage` adds: no choices, and a usage object."""
-    try:
-        event = _decode_usage_event(data)
-    except msgspec.DecodeError:
-        return False
-    return not event.choices and bytes(event.usage).startswith(b"{")

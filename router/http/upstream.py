@@ -121,9 +121,19 @@ class WorkerConnection(asyncio.Protocol):
             self.transport.abort()
             self.lost = True
 
+    @property
+    def begun_with(self) -> bytes:
+        """What of the body is here when the answer begins."""
+        return self._buffer
+
     def expire(self, now: float) -> None:
         if self.deadline and now >= self.deadline:
             self._fail(UpstreamFailed("upstream_timeout", "the worker was silent for too long"))
+
+    def give_up_waiting(self) -> None:
+        """The worker is down: fail what has no answer yet, which can be asked elsewhere."""
+        if self._exchange is not None and self._relay is None:
+            self._fail(UpstreamFailed("upstream_timeout", "the worker does not answer"))
 
     def pause(self) -> None:
         """The client reads too slowly. The worker's silence is our doing then, so no deadline runs."""
@@ -347,6 +357,10 @@ class WorkerPool:
         for connection in list(self._open):
             connection.expire(now)
 
+    def give_up_waiting(self) -> None:
+        for connection in list(self._open):
+            connection.give_up_waiting()
+
     def close(self) -> None:
         """No further reuse; requests under way finish on their connections."""
         self._closed = True
@@ -381,6 +395,12 @@ class Upstreams:
             pool = self._pools.pop(url)
             pool.close()
             self._leaving.append(pool)
+
+    def give_up_waiting(self, url: str) -> None:
+        """The worker is down: its requests without an answer fail at once instead of at their deadlines."""
+        pool = self._pools.get(url)
+        if pool is not None:
+            pool.give_up_waiting()
 
     def sweep(self) -> None:
         """Called a few times a second: fails what has waited too long. Cheaper than a timer for each request."""

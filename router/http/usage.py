@@ -8,21 +8,21 @@ prompt = input_tokens + cache_read_input_tokens + cache_creation_input_tokens.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-TAIL_BYTES = 4096
+TAIL_BYTES: Final = 4096
 """vLLM writes `usage` behind the choices; so much of the answer's end is enough to find it."""
-TOKENS_MAX = 100_000_000
+TOKENS_MAX: Final = 100_000_000
 """A larger count is not a count."""
 
-_COUNT = re.compile(
+_COUNT: Final = re.compile(
     rb'"(prompt_tokens|completion_tokens|cached_tokens|input_tokens|output_tokens|cache_read_input_tokens'
     rb'|cache_creation_input_tokens)":\s*(\d{1,12})\b'
 )
 """A count that is null, negative or no number matches nothing."""
 
 
-_VLLM = re.compile(
+_VLLM: Final = re.compile(
     rb'"usage":\{"prompt_tokens":(\d{1,8}),"total_tokens":\d{1,9},"completion_tokens":(\d{1,8})'
     rb',"prompt_tokens_details":\{"cached_tokens":(\d{1,8})\}'
 )
@@ -36,7 +36,7 @@ class Usage(NamedTuple):
     """None = not said, null or negative: unknown, never 0. More than the prompt has is cut to the prompt."""
 
 
-UNKNOWN = Usage()
+UNKNOWN: Final = Usage()
 
 
 def read_usage(data: bytes) -> Usage:
@@ -49,8 +49,8 @@ def read_usage(data: bytes) -> Usage:
         return UNKNOWN
     usual = _VLLM.match(data, at)
     if usual is not None:
-        prompt, completion, cached = map(int, usual.groups())
-        return Usage(prompt, completion, min(cached, prompt))
+        prompt, cached = int(usual[1]), int(usual[3])
+        return Usage(prompt, int(usual[2]), cached if cached < prompt else prompt)
     counts: dict[bytes, int] = {}
     for name, digits in _COUNT.findall(data, at):
         counts.setdefault(name, int(digits))

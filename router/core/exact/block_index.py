@@ -23,7 +23,7 @@ distinct match lengths, and O(log n) more for each holder where other tiers than
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -62,6 +62,9 @@ EXTRA_MAX = 131_072
 
 DEPTHS_MAX = 64
 """Distinct match lengths told apart, deepest first. `depth` answers for one holder without this bound."""
+
+NAMED_MASKS_MAX = 1024
+"""Masks whose workers are remembered; about 10 KB each with 1000 workers. Prompts of one head end in few masks."""
 
 SHARED_MASKS_MAX = 4096
 """Masks of several holders kept as one object each; beyond it the table starts anew."""
@@ -131,6 +134,8 @@ class BlockIndex:
         self._places: dict[Holder, _Place] = {}
         self._ranks: dict[WorkerId, list[_Place]] = {}
         self._holder_of_bit: dict[int, Holder] = {}
+        self.lease_changes = 0
+        """Leases begun and ended so far: while it stays, so does who is exact."""
         self._usable = 0
         self._next_expiry = float("inf")
         self._next_bit = 0
@@ -141,6 +146,9 @@ class BlockIndex:
         self._sweep_debt = 0
         self._dropped_extra: list[dict[int, int]] = []
         self._shared_masks: dict[int, int] = {}
+        self._workers_of_mask: dict[int, tuple[WorkerId, ...]] = {}
+        self.places_version = 0
+        """Changes whenever a holder gets another place: what `places_of` said before is no longer true."""
 
     # size
 
@@ -212,6 +220,7 @@ class BlockIndex:
         place = self._places.get(holder)
         if place is None or place.overflowed:
             return
+        self.lease_changes += place.lease_until is None
         place.lease_until = until
         self._next_expiry = min(self._next_expiry, until)
         self._usable |= place.bit
@@ -279,6 +288,43 @@ class BlockIndex:
                 holders ^= bit
                 found[self._holder_of_bit[bit]] = match if len(tables) == 1 else self._by_tier(bit, hashes, depth)
         return found
+
+    def places_of(self, workers: Iterable[WorkerId]) -> int:
+        """The places of these workers, for `worker_matches`; true for one `places_version`. O(workers)."""
+        bits = 0
+        for worker in workers:
+            for place in self._ranks.get(worker, ()):
+                bits |= place.bit
+        return bits
+
+    def worker_matches(
+        self, hashes: Sequence[int], places: int, *, now: float
+    ) -> list[tuple[tuple[WorkerId, ...], Match]]:
+        """As `matches`, of `places` alone, and by match: workers with an equal one come together."""
+        self._expire(now)
+        wanted = self._usable & places
+        if not hashes or not wanted:
+            return []
+        tables = self._tables()
+        found: list[tuple[tuple[WorkerId, ...], Match]] = []
+        for holders, depth in distinct_depths(tables, hashes, wanted, DEPTHS_MAX):
+            if len(tables) == 1:
+                found.append((self._workers(holders), Match(depth)))
+                continue
+            while holders:
+                bit = holders & -holders
+                holders ^= bit
+                found.append(((self._holder_of_bit[bit].worker,), self._by_tier(bit, hashes, depth)))
+        return found
+
+    def _workers(self, holders: int) -> tuple[WorkerId, ...]:
+        workers = self._workers_of_mask.get(holders)
+        if workers is None:
+            if len(self._workers_of_mask) >= NAMED_MASKS_MAX:
+                self._workers_of_mask.clear()
+            bits = [1 << place for place, digit in enumerate(bin(holders)[:1:-1]) if digit == "1"]
+            workers = self._workers_of_mask[holders] = tuple(self._holder_of_bit[bit].worker for bit in bits)
+        return workers
 
     def depth(self, holder: Holder, hashes: Sequence[int], *, now: float) -> Match | None:
         """The match of one holder, None when it has no lease. Not bounded by DEPTHS_MAX."""
@@ -378,6 +424,7 @@ class BlockIndex:
             place.bit = 1 << self._next_bit
             self._next_bit += 1
         self._holder_of_bit[place.bit] = place.holder
+        self._places_changed()
         if place.lease_until is not None:
             self._usable |= place.bit
 
@@ -387,11 +434,17 @@ class BlockIndex:
             del self._holder_of_bit[place.bit]
             self._dead_bits.append(place.bit)
             place.bit = 0
+            self._places_changed()
         self._dropped_extra += [extra for extra in place.extra if extra]
         place.blocks = [0] * len(Tier)
         place.extra = [{} for _ in Tier]
 
+    def _places_changed(self) -> None:
+        self.places_version += 1
+        self._workers_of_mask.clear()
+
     def _end_lease(self, place: _Place) -> None:
+        self.lease_changes += place.lease_until is not None
         place.lease_until = None
         self._usable &= ~place.bit
 

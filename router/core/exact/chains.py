@@ -1,16 +1,17 @@
 """Block hashes of prompts seen before, found without tokenising or hashing what is known.
 
     prompt    ████████████████│███████│██████▒▒▒▒     ▒ unseen
-    marks     ↑       ↑       ↑                       digest of all bytes up to every 8 KiB → node
-    steps                     └──────→└─────→         (node, next bytes up to an added token) → node
+    marks     ↑       ↑       ↑                       digest of all bytes up to every 8 or 32 KiB → node
+    steps                     └──────→└─────→         (node or mark, next bytes up to an added token) → node
     whole     digest of all bytes → the prompt's end
 
 A node stands behind an added token, where tokens never cross (`segments`): it knows the number of blocks before it, the
 last full hash and the ids that do not fill a block yet. Hashes live in runs: a conversation that grows appends to its
-run; a prompt that parts from another begins a run that refers to the first.
+run; a prompt that parts from another begins a run that refers to the first. A step that is longer than the distance of
+two marks is also known from the last mark within it: whatever came before is in that mark's digest.
 
 Cost of a known prompt: one XXH3 pass over its bytes, 0.6 µs a mark, 1.5 µs a step behind the last mark, and a list
-copy; together 10 µs for 16k tokens and 50 for 128k, 35 and 60 where the prompt goes on behind what is known.
+copy; together 10 µs for 16k tokens and 40 for 128k, 35 and 60 where the prompt goes on behind what is known.
 Memory: `HASH_BYTES` a block and about 450 bytes a step, bounded by tenant and in total. Every key contains the salt:
 nothing is shared between namespaces, and what was under a rotated salt ages out.
 """
@@ -21,6 +22,7 @@ import hashlib
 from array import array
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import xxhash
 
@@ -32,13 +34,21 @@ from router.core.exact.tenant_cache import Ledger, TenantCache
 
 MARK_STRIDE_BYTES = 8192
 """Twice as many marks cost more than the steps they save: on average half a stride is walked in steps."""
+FAR_BYTES = 128 * 1024
+FAR_STRIDE_BYTES = 32 * 1024
+"""From FAR_BYTES on, where marks would otherwise cost more than all else."""
 HASH_BYTES = 48
 """Of one hash in a run: a 64-bit int (36) and its place in a list with growth room (12)."""
 NODE_BYTES = 280
 """A node, its key, its last hash and its carry of half a block."""
+MARK_BYTES = 400
+"""A mark and the lengths of its steps; its node, which may have lost its own place in the cache, is counted again."""
+ROOTS_MAX = 4096
+"""Remembered scopes; about 1 KB each."""
 RUN_BYTES = 150
 LONG_STEP_BYTES = 2048
-"""Steps this long are tried by their known length before the text is searched for its next added token."""
+"""Steps this long are tried by their known length before the text is searched for its next added token. Above twice
+the length of any added token, or they are not."""
 LONG_STEPS_MAX = 4
 RUN_DEPTH_MAX = 8
 """Runs that refer to one another before their hashes are copied into one."""
@@ -108,11 +118,18 @@ class _Run:
 
     def take(self, blocks: int) -> list[int]:
         """The first `blocks` hashes, copied."""
-        if self.base is None:
-            return self.own[:blocks]
-        if blocks <= self.base_blocks:
-            return self.base.take(blocks)
-        return self.base.take(self.base_blocks) + self.own[: blocks - self.base_blocks]
+        runs: list[_Run] = []
+        run: _Run | None = self
+        while run is not None:
+            runs.append(run)
+            run = run.base
+        taken: list[int] = []
+        for at, run in enumerate(reversed(runs), 1):
+            # A run counts as far as the one that refers to it says, the last one as far as is asked for.
+            end = blocks if at == len(runs) else min(blocks, runs[-at - 1].base_blocks)
+            if end > run.base_blocks:
+                taken += run.own[: end - run.base_blocks] if end < run.blocks else run.own
+        return taken
 
 
 @dataclass(slots=True)
@@ -127,10 +144,18 @@ class _Node:
     carry: TokenIds[int]
     """Ids behind the last whole block."""
     long_steps: tuple[int, ...] = ()
-    """Byte lengths of long steps from here, the latest first."""
+    """Byte lengths of long steps from here that pass no mark, the latest first."""
 
 
-_Get = Callable[[int], _Node | None]
+@dataclass(slots=True)
+class _Mark:
+    node: _Node
+    """The last one before it that no text behind the mark can undo: a longer added token might."""
+    long_steps: tuple[int, ...] = ()
+    """Bytes from here to the ends of long steps whose last mark this is, the latest first."""
+
+
+_Get = Callable[[int], _Node | _Mark | None]
 _Marks = list[tuple[int, int]]
 """(bytes, key of all text up to there) at every stride."""
 
@@ -149,6 +174,8 @@ class Reading:
     """Known nodes, from the last mark's to the deepest."""
     pieces: list[Piece]
     marks: _Marks
+    marks_known: int
+    """Leading marks that need not be remembered."""
     whole: int
 
     @property
@@ -182,7 +209,9 @@ class PromptChains:
         self._segments = segments
         self._seed = int.from_bytes(secret[:8])
         self._secret = secret[8:]
-        self._cache: TenantCache[_Node] = TenantCache(bytes_max=bytes_max, tenant_share_max=tenant_share_max)
+        self._cache: TenantCache[_Node | _Mark] = TenantCache(bytes_max=bytes_max, tenant_share_max=tenant_share_max)
+        self._roots: dict[tuple[bytes, Scope], tuple[xxhash.xxh3_128, bytes]] = {}
+        self._long_step = max(LONG_STEP_BYTES, 2 * cuts.token_bytes_max)
 
     @property
     def bytes_used(self) -> int:
@@ -198,12 +227,20 @@ class PromptChains:
         marks, whole = _marks(stream, text)
         get = self._cache.shard(scope.tenant).get
         end = get(whole)
-        if end is not None:
-            return Reading(scope, text, self._prefix(end), [], [], [], marks, whole)
-        trail = self._walk(get, text, _deepest(get, marks) or self._root_node(scope, root_key))
+        if isinstance(end, _Node):
+            return Reading(scope, text, self._prefix(end), [], [], [], marks, len(marks), whole)
+        known, mark = _deepest(get, marks)
+        if mark is None:
+            trail = [self._root_node(scope, root_key)]
+        else:
+            trail = [mark.node]
+            child = self._known_step(get, text, marks[known - 1], mark.long_steps)
+            if child is not None:
+                trail.append(child)
+        self._walk(get, text, trail)
         pieces = list(self._cuts.split(text, trail[-1].position))
         unknown = self._segments.look_up(scope.tenant, text, pieces)
-        return Reading(scope, text, None, unknown, trail, pieces, marks, whole)
+        return Reading(scope, text, None, unknown, trail, pieces, marks, known, whole)
 
     def finish(self, reading: Reading) -> ExactPrefix:
         """`work` in one go."""
@@ -222,7 +259,7 @@ class PromptChains:
         scope = reading.scope
         for piece in reading.unknown:
             self._segments.learn(scope.tenant, piece)
-        node, trail = reading.trail[-1], list(reading.trail)
+        node, trail, marked = reading.trail[-1], list(reading.trail), dict[int, _Node]()
         ids: TokenIds[int] = array("I")
         for piece in reading.pieces:
             assert piece.ids is not None, "a piece was not tokenised"
@@ -230,12 +267,12 @@ class PromptChains:
             if piece.is_cut:
                 key = self._step_key(node, reading.text, piece.end)
                 child = yield from self._extend(scope, node, key.to_bytes(16), piece.end, ids)
-                self._remember_step(scope, node, key, child)
+                self._remember_step(scope, node, key, child, marked)
                 node, ids = child, array("I")
                 trail.append(node)
                 if not len(trail) % STEPS_AT_ONCE:
                     yield
-        self._remember_marks(scope, reading.marks, trail)
+        self._remember_marks(reading, trail, marked)
         end = yield from self._extend(scope, node, b"", len(reading.text), ids + array("I", scope.after))
         self._remember(scope, reading.whole, end)
         reading.prefix = self._prefix(end)
@@ -251,42 +288,49 @@ class PromptChains:
         marks, whole = _marks(stream, text)
         get = self._cache.shard(scope.tenant).get
         end = get(whole)
-        if end is None:
-            node = _deepest(get, marks) or self._root_node(scope, root_key)
+        if not isinstance(end, _Node):
+            mark = _deepest(get, marks)[1]
+            node = self._root_node(scope, root_key) if mark is None else mark.node
             for position, key in [*(mark for mark in marks if mark[0] > node.position), (len(text), whole)]:
                 span = tokens[node.position // 4 : position // 4]
                 node = yield from self._extend(scope, node, b"", position, span)
-                self._remember(scope, key, node)
+                if key == whole:
+                    self._remember(scope, key, node)
+                else:
+                    self._cache.put(scope.tenant, key, _Mark(node), MARK_BYTES)
                 yield
             end = node
         return self._prefix(end)
 
-    def _walk(self, get: _Get, text: bytes, node: _Node) -> list[_Node]:
-        """Along known steps as far as they go: the nodes passed, `node` first."""
-        trail = [node]
+    def _walk(self, get: _Get, text: bytes, trail: list[_Node]) -> None:
+        """Along known steps as far as they go: adds the nodes passed."""
         while True:
-            child = self._known_long_step(get, text, node) if node.long_steps else None
+            node = trail[-1]
+            child = None
+            if node.long_steps:
+                child = self._known_step(get, text, (node.position, int.from_bytes(node.key)), node.long_steps)
             if child is None:
                 cut = self._cuts.next_cut(text, node.position)
-                child = get(self._step_key(node, text, cut[1])) if cut is not None else None
+                found = None if cut is None else get(self._step_key(node, text, cut[1]))
+                child = found if isinstance(found, _Node) else None
             if child is None:
-                return trail
-            node = child
-            trail.append(node)
+                return
+            trail.append(child)
 
-    def _known_long_step(self, get: _Get, text: bytes, node: _Node) -> _Node | None:
-        for length in node.long_steps:
-            end = node.position + length
-            if end <= len(text) and self._cuts.is_first_cut(text, node.position, end):
-                child = get(self._step_key(node, text, end))
-                if child is not None:
+    def _known_step(self, get: _Get, text: bytes, start: tuple[int, int], lengths: tuple[int, ...]) -> _Node | None:
+        """The end of a known long step from a node or a mark: (its bytes, its key)."""
+        position, key = start
+        for length in lengths:
+            end = position + length
+            if end <= len(text) and self._cuts.is_first_cut(text, 0, end):
+                child = get(xxhash.xxh3_128_intdigest(memoryview(text)[position:end], key))
+                if isinstance(child, _Node):
                     return child
         return None
 
     def _step_key(self, node: _Node, text: bytes, end: int) -> int:
-        digest = xxhash.xxh3_128(node.key, seed=self._seed)
-        digest.update(memoryview(text)[node.position : end])
-        key: int = digest.intdigest()
+        # A seed is taken modulo 2^64; keys are secret digests themselves.
+        key: int = xxhash.xxh3_128_intdigest(memoryview(text)[node.position : end], int.from_bytes(node.key))
         return key
 
     def _extend(
@@ -324,42 +368,62 @@ class PromptChains:
     def _remember(self, scope: Scope, key: int, node: _Node) -> None:
         self._cache.put(scope.tenant, key, node, NODE_BYTES)
 
-    def _remember_step(self, scope: Scope, node: _Node, key: int, child: _Node) -> None:
+    def _remember_step(self, scope: Scope, node: _Node, key: int, child: _Node, marked: dict[int, _Node]) -> None:
+        """A long step is left in `marked`, by the last mark within it, where there is one."""
         self._remember(scope, key, child)
         length = child.position - node.position
-        if length >= LONG_STEP_BYTES:
-            others = [known for known in node.long_steps if known != length]
-            node.long_steps = (length, *others[: LONG_STEPS_MAX - 1])
+        if length > self._long_step:
+            place = _last_mark(child.position - 1)
+            if place > node.position:
+                marked[place] = child
+            else:
+                node.long_steps = _latest(length, node.long_steps)
 
-    def _remember_marks(self, scope: Scope, marks: _Marks, trail: list[_Node]) -> None:
-        """Each mark leads to the last node that no text behind the mark can undo: a longer added token might."""
-        slack = self._cuts.token_bytes_max
+    def _remember_marks(self, reading: Reading, trail: list[_Node], marked: dict[int, _Node]) -> None:
+        scope, text, slack = reading.scope, reading.text, self._cuts.token_bytes_max
         index = 0
-        for position, key in marks:
-            if position < trail[0].position + slack:
+        for number, (position, key) in enumerate(reading.marks):
+            child = marked.get(position)
+            if child is None and number < reading.marks_known:
                 continue
             while index + 1 < len(trail) and trail[index + 1].position + slack <= position:
                 index += 1
-            if trail[index].position:
-                self._remember(scope, key, trail[index])
+            mark, node = self._cache.shard(scope.tenant).get(key), trail[index]
+            if not isinstance(mark, _Mark):
+                if (child is None and not node.position) or (node.position and node.position + slack > position):
+                    continue
+                mark = _Mark(node)
+                self._cache.put(scope.tenant, key, mark, MARK_BYTES)
+            if child is not None:
+                end = child.position
+                self._remember(scope, xxhash.xxh3_128_intdigest(memoryview(text)[position:end], key), child)
+                mark.long_steps = _latest(end - position, mark.long_steps)
 
     def _root_node(self, scope: Scope, key: bytes) -> _Node:
         """Kept like any other node: it knows the long steps that prompts begin with."""
         shard, place = self._cache.shard(scope.tenant), int.from_bytes(key)
         node = shard.get(place)
-        if node is None:
+        if not isinstance(node, _Node):
             run = _Run(shard.ledger, None, 0, [])
             node = _Node(key, 0, run, 0, self._hasher.root, array("I", scope.before))
             self._remember(scope, place, node)
         return node
 
     def _root(self, scope: Scope, kind: bytes) -> tuple[xxhash.xxh3_128, bytes]:
+        root = self._roots.get((kind, scope))
+        if root is None:
+            if len(self._roots) >= ROOTS_MAX:
+                self._roots.clear()
+            root = self._roots[kind, scope] = self._new_root(scope, kind)
+        return root[0].copy(), root[1]
+
+    def _new_root(self, scope: Scope, kind: bytes) -> tuple[xxhash.xxh3_128, bytes]:
         adapter = scope.adapter
         names = ("", "") if adapter is None else (adapter.name, adapter.path)
         around = array("I", (len(scope.before), *scope.before, *scope.after)).tobytes()
         frame = framed(kind, scope.tenant, scope.salt, *names, around)
-        root = hashlib.blake2b(frame, key=self._secret, digest_size=16).digest()
-        return xxhash.xxh3_128(root, seed=self._seed), root
+        key = hashlib.blake2b(frame, key=self._secret, digest_size=16).digest()
+        return xxhash.xxh3_128(key, seed=self._seed), key
 
 
 def _marks(stream: xxhash.xxh3_128, text: bytes) -> tuple[_Marks, int]:
@@ -367,7 +431,9 @@ def _marks(stream: xxhash.xxh3_128, text: bytes) -> tuple[_Marks, int]:
     view, marks = memoryview(text), []
     update, digest = stream.update, stream.intdigest
     done = 0
-    for end in range(MARK_STRIDE_BYTES, len(text) + 1, MARK_STRIDE_BYTES):
+    near = range(MARK_STRIDE_BYTES, min(len(text), FAR_BYTES) + 1, MARK_STRIDE_BYTES)
+    far = range(FAR_BYTES + FAR_STRIDE_BYTES, len(text) + 1, FAR_STRIDE_BYTES)
+    for end in chain(near, far):
         update(view[done:end])
         marks.append((end, digest()))
         done = end
@@ -376,12 +442,23 @@ def _marks(stream: xxhash.xxh3_128, text: bytes) -> tuple[_Marks, int]:
     return marks, digest()
 
 
-def _deepest(get: _Get, marks: _Marks) -> _Node | None:
-    for _, key in reversed(marks):
-        node = get(key)
-        if node is not None:
-            return node
-    return None
+def _last_mark(position: int) -> int:
+    """The last place of a mark at or before `position`, 0 for none."""
+    stride = MARK_STRIDE_BYTES if position < FAR_BYTES + FAR_STRIDE_BYTES else FAR_STRIDE_BYTES
+    return min(position // stride * stride, FAR_BYTES if stride == MARK_STRIDE_BYTES else position)
+
+
+def _latest(length: int, lengths: tuple[int, ...]) -> tuple[int, ...]:
+    return (length, *[known for known in lengths if known != length][: LONG_STEPS_MAX - 1])
+
+
+def _deepest(get: _Get, marks: _Marks) -> tuple[int, _Mark | None]:
+    """(number of marks up to the deepest known one, that one)."""
+    for number in range(len(marks), 0, -1):
+        mark = get(marks[number - 1][1])
+        if isinstance(mark, _Mark):
+            return number, mark
+    return 0, None
 
 
 def run_out[T](work: Generator[None, None, T]) -> T:

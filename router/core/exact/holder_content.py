@@ -12,12 +12,23 @@ from dataclasses import dataclass
 import msgspec
 
 from router.core.exact.block_index import BlockIndex, Holder, Tier
-from router.core.exact.event_batches import PREFIX_KINDS, Cleared, Event, Removed, Stored, decode_batch
+from router.core.exact.event_batches import (
+    PREFIX_KINDS,
+    Cleared,
+    Decoded,
+    Event,
+    Removed,
+    Stored,
+    decode_batch,
+    decode_parts,
+)
 
 STEP_BLOCKS = 1024
 """Blocks that are applied at once: 0.2 to 0.8 ms, by what the processor's caches hold of the index."""
 STEP_BYTES = 9 * STEP_BLOCKS
-"""A batch of at most this size has no more blocks: a hash takes 9 bytes."""
+EVENT_BYTES = 34
+"""A batch of at most STEP_BYTES and EVENT_BYTES for each event has no more blocks: a hash takes 9 bytes, and the event
+around it at least these."""
 
 _TIERS = {None: Tier.DEVICE, "GPU": Tier.DEVICE, "CPU": Tier.HOST}
 """`medium` → tier; any other one is remote."""
@@ -54,11 +65,13 @@ class HolderContent:
         self._holder = holder
         self._counts = counts
         self._waiting: deque[Event] = deque()
+        self._parts: deque[msgspec.Raw] = deque()
+        """Events behind those that wait, not decoded yet."""
 
     @property
     def busy(self) -> bool:
         """A large batch is applied in portions: it must be finished before the next one is taken."""
-        return bool(self._waiting)
+        return bool(self._waiting or self._parts)
 
     def begin(self) -> None:
         """The cache is known to be empty."""
@@ -70,25 +83,32 @@ class HolderContent:
         self.complete = False
         self.reason = reason
         self._waiting.clear()
+        self._parts.clear()
         self._index.wipe(self._holder)
 
     def take(self, payload: bytes) -> bool:
         """The next batch. True when it, as far as it is applied already, emptied the cache."""
         self._counts.batches += 1
         decoded = decode_batch(payload)
-        if decoded.refused or decoded.unknown:
+        if not self._understands(decoded):
             # Even its clear events are not used: what came behind them may be what was not understood.
-            self._counts.refused_events += decoded.refused
-            self._counts.unknown_events += decoded.unknown
-            self.degrade("refused_event" if decoded.refused else "unknown_event")
             return False
-        if len(payload) > STEP_BYTES:
+        if decoded.parts:
+            self._parts.extend(decoded.parts)
+            return False
+        if len(payload) > STEP_BYTES + EVENT_BYTES * len(decoded.events):
             self._waiting.extend(decoded.events)
             return False
         return self._apply(decoded.events)
 
     def take_portion(self) -> bool:
         """The next part of a large batch. True when it emptied the cache."""
+        if not self._waiting:
+            parts = self._parts
+            decoded = decode_parts([parts.popleft() for _ in range(min(STEP_BLOCKS, len(parts)))])
+            if not self._understands(decoded):
+                return False
+            self._waiting.extend(decoded.events)
         portion: list[Event] = []
         room = STEP_BLOCKS
         while self._waiting and room > 0:
@@ -101,6 +121,14 @@ class HolderContent:
                 room -= len(event.block_hashes)
             portion.append(event)
         return self._apply(portion)
+
+    def _understands(self, decoded: Decoded) -> bool:
+        """Else nothing is known any more."""
+        self._counts.refused_events += decoded.refused
+        self._counts.unknown_events += decoded.unknown
+        if decoded.refused or decoded.unknown:
+            self.degrade("refused_event" if decoded.refused else "unknown_event")
+        return not (decoded.refused or decoded.unknown)
 
     def check_size(self, capacity_blocks: int | None) -> None:
         """Now and then: whether the index still has room, and whether the holder can have what it says it has."""
@@ -117,16 +145,29 @@ class HolderContent:
         run: list[int] = []
         head: Stored | Removed | None = None
         for event in events:
-            if isinstance(event, Cleared):
+            # Spelt out, as it runs for each event of each worker.
+            if type(event) is Removed:
+                if type(head) is Removed and event.medium == head.medium and event.group_idx == head.group_idx:
+                    run += event.block_hashes
+                    continue
+            elif type(event) is Stored:
+                if (
+                    type(head) is Stored
+                    and event.medium == head.medium
+                    and event.block_size == head.block_size
+                    and event.group_idx == head.group_idx
+                    and event.kv_cache_spec_kind == head.kv_cache_spec_kind
+                ):
+                    run += event.block_hashes
+                    continue
+            else:
                 self._apply_run(head, run)
                 head = None
                 cleared = True
                 self._clear()
-            elif head is not None and _alike(event, head):
-                run += event.block_hashes
-            else:
-                self._apply_run(head, run)
-                head, run = event, event.block_hashes
+                continue
+            self._apply_run(head, run)
+            head, run = event, event.block_hashes
         self._apply_run(head, run)
         return cleared
 
@@ -162,17 +203,3 @@ class HolderContent:
         else:
             self._index.wipe(self._holder)
         self.complete = True
-
-
-def _alike(event: Stored | Removed, head: Stored | Removed) -> bool:
-    """Whether the two can be applied as one event."""
-    if type(event) is Removed:
-        return type(head) is Removed and event.medium == head.medium and event.group_idx == head.group_idx
-    return (
-        type(head) is Stored
-        and type(event) is Stored
-        and event.medium == head.medium
-        and event.block_size == head.block_size
-        and event.group_idx == head.group_idx
-        and event.kv_cache_spec_kind == head.kv_cache_spec_kind
-    )

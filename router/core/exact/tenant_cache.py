@@ -13,16 +13,17 @@ whether they exist.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from router.contract.ids import TenantId
 
-ENTRY_BYTES = 180
+ENTRY_BYTES: Final = 180
 """Key (48), its dict slot at mean fill (76) and the pair (56) on CPython 3.13, beside the value's own bytes."""
-SHARD_BYTES = 600
+SHARD_BYTES: Final = 600
 """An empty shard: three dicts, the ledger and its place by tenant."""
-FREED_AT_ONCE = 64
+FREED_AT_ONCE: Final = 64
 """Dropped entries freed at each insertion while there are some: no request pays for a whole generation."""
-SHRUNK_EVERY = 64
+SHRUNK_EVERY: Final = 64
 """Insertions between two looks for the largest tenant, which cost O(tenants), while the whole is too large."""
 
 
