@@ -28,6 +28,8 @@ class ControlError(Exception):
 
     status = 500
     code = "internal"
+    part = ""
+    """Of a change that is several in one: which of them was refused."""
 
     def __init__(self, message: str, *, errors: Sequence[FieldError] = (), code: str = "") -> None:
         super().__init__(message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 from django.db.models import Model, QuerySet
@@ -15,15 +16,22 @@ from rest_framework import serializers
 from rest_framework.exceptions import ParseError
 from rest_framework.generics import GenericAPIView
 from rest_framework.parsers import JSONParser
+from rest_framework.permissions import SAFE_METHODS
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.api.access import OperatorMayChange, OperatorSession
+from controlplane.api.access import UNSEEN, WHOLE_FLEET, CallerMay, Needs, Place, access_of, require
+from controlplane.api.authentication import OperatorSession, PersonalTokenBearer
+from controlplane.api.carrying_out import PARAMETERS, carry_out
+from controlplane.api.deprecation import Deprecation
 from controlplane.api.paging import CURSOR_PARAMS, IdCursor
 from controlplane.api.problems import PROBLEM_TYPE, BodyTooLarge, problem_response
 from controlplane.api.revisions import etag_of
-from controlplane.errors import Invalid
+from controlplane.api.throttling import Rate, counted, refuse_above
+from controlplane.errors import Invalid, NotFound
+from controlplane.tenants.models import User
+from controlplane.tenants.roles import Access, Capability
 
 BODY_BYTES_MAX = 1024 * 1024
 """Far above any change: the largest is a namespace with 200 model names."""
@@ -96,7 +104,15 @@ class ApiSchema(AutoSchema):
             component = self.resolve_serializer(ProblemSerializer, "response")
             content = {PROBLEM_TYPE: {"schema": component.ref}}
             operation["responses"]["default"] = {"description": "A problem document.", "content": content}
+            if getattr(self.view, "deprecation", None):
+                operation["deprecated"] = True
         return operation
+
+    def get_override_parameters(self) -> list[Any]:
+        """Every change can be tried and repeated."""
+        view = self.view
+        tried = isinstance(view, ApiView) and not (view.has_outside_effects or view.open_to_routers)
+        return PARAMETERS if tried and self.method not in SAFE_METHODS else []
 
 
 class StrictFilters(DjangoFilterBackend):
@@ -114,16 +130,30 @@ class StrictFilters(DjangoFilterBackend):
 
 
 class ApiView(GenericAPIView[Any]):
-    authentication_classes = [OperatorSession]
-    permission_classes = [OperatorMayChange]
+    authentication_classes = [PersonalTokenBearer, OperatorSession]
+    permission_classes = [CallerMay]
     parser_classes = [BoundedJSON]
     renderer_classes = [AsciiJSON]
     filter_backends = [StrictFilters]
-    pagination_class = IdCursor
+    pagination_class: type[IdCursor] | None = IdCursor
     schema = ApiSchema()
     lookup_field = "pk"
     newest_first = False
     request_id = ""
+    needs = Needs()
+    """What callers must hold; see `access`. Nobody may call a view that says nothing."""
+    place: Place = WHOLE_FLEET
+    """Where the addressed object belongs."""
+    rows_of = ""
+    """Of a list: lookup from a row to its tenant's slug; "" = the rows are the fleet's."""
+    open_to_routers = False
+    has_outside_effects = False
+    """The handler acts outside the database before its change commits: no dry run, no Idempotency-Key."""
+    change_params: frozenset[str] = frozenset()
+    """Query parameters of changes, beside `dry_run`."""
+    rate: Rate | None = None
+    deprecation: Deprecation | None = None
+    """Set by `deprecation.deprecated`."""
 
     def initialize_request(self, request: Any, *args: Any, **kwargs: Any) -> Request:
         # Never the client's: it goes to the audit log, where each id must be of one request.
@@ -133,22 +163,79 @@ class ApiView(GenericAPIView[Any]):
             request.META["CONTENT_LENGTH"] = str(BODY_BYTES_MAX)
         return super().initialize_request(request, *args, **kwargs)
 
+    def perform_authentication(self, request: Request) -> None:
+        """Every call counts towards the caller's rate, guesses of credentials too."""
+        try:
+            super().perform_authentication(request)
+        finally:
+            self.rate = counted(request)
+            refuse_above(self.rate)
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        name = str(request.method).lower()
+        handler = getattr(self, name, None)
+        if request.method not in SAFE_METHODS and handler is not None and not self.open_to_routers:
+            setattr(self, name, partial(carry_out, self, handler))
+
     def finalize_response(self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any) -> Response:
         finished = super().finalize_response(request, cast(Response, response), *args, **kwargs)
         finished["x-request-id"] = self.request_id
         finished.setdefault("Cache-Control", "no-store")
+        for told in (self.rate, self.deprecation):
+            for name, value in (told.headers() if told else {}).items():
+                finished[name] = value
         return finished
+
+    def handle_exception(self, exc: Exception) -> Response:
+        """To whom not everything is visible, what is absent and what is another's look the same (S12)."""
+        if isinstance(exc, NotFound) and not self._sees_all():
+            exc = NotFound(UNSEEN)
+        return super().handle_exception(exc)
+
+    def _sees_all(self) -> bool:
+        read = self.needs.read
+        return self.open_to_routers or not isinstance(read, Capability) or self.access.may(read)
 
     def get_exception_handler(self) -> Callable[..., Response]:
         return problem_response
 
     @property
+    def user(self) -> User:
+        """The caller. A personal token stands for its owner."""
+        if not isinstance(self.request.user, User):
+            raise TypeError("this view is for users")
+        return self.request.user
+
+    @property
     def actor(self) -> str:
+        """The person, whichever way they came: two tokens of one are not two persons."""
         return f"user:{self.request.user.get_username()}"
 
+    @property
+    def access(self) -> Access:
+        return access_of(self.request)
+
+    def require_in(self, tenant: str, needed: Capability | None = None) -> None:
+        """Of a tenant named in the body: raises NotFound or Forbidden unless the caller holds `needed` there.
+
+        Without `needed`, what the view needs for this method. "" asks for it in the whole fleet.
+        """
+        capability = needed or self.needs.of(self.request.method)
+        if not isinstance(capability, Capability):
+            raise TypeError("the view names no capability to compare with")
+        require(self.access, self.needs, capability, tenant)
+
+    def visible(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """The rows of those tenants in which the caller may read, as the first filter."""
+        if not self.rows_of or not isinstance(self.needs.read, Capability):
+            return rows
+        tenants = self.access.tenants(self.needs.read)
+        return rows if tenants is None else rows.filter(**{f"{self.rows_of}__in": tenants})
+
     def listed(self, rows: QuerySet[Any]) -> Response:
-        """One page of the filtered rows."""
-        page = self.paginate_queryset(self.filter_queryset(rows))
+        """One page of the visible, filtered rows."""
+        page = self.paginate_queryset(self.filter_queryset(self.visible(rows)))
         return self.get_paginated_response(self.get_serializer(page, many=True).data)
 
     def body(self, serializer: type[serializers.Serializer[Any]], *, partial: bool = False) -> dict[str, Any]:

@@ -35,8 +35,47 @@ class ScopeId(_Text):
     regex = f"global|pool:{SLUG}|namespace:{SLUG}/{SLUG}"
 
 
+class RowId:
+    """A row's number, within what a database can compare it with."""
+
+    regex = "[0-9]{1,18}"
+
+    def to_python(self, value: str) -> int:
+        return int(value)
+
+    def to_url(self, value: int) -> str:
+        return str(value)
+
+
+class FileForm(_Text):
+    """How a list is exported."""
+
+    regex = "csv|json"
+
+
+class LogForm(_Text):
+    """How the audit log is exported."""
+
+    regex = "csv|jsonl"
+
+
+IN_SCHEMA = {
+    "id": {"type": "string", "pattern": f"^{SLUG}$"},
+    "pair": {"type": "string", "example": "acme/support"},
+    "scope": {"type": "string", "example": "namespace:acme/support"},
+    "key": {"type": "string", "pattern": f"^{KeyId.regex}$"},
+    "file": {"type": "string", "enum": FileForm.regex.split("|")},
+    "log": {"type": "string", "enum": LogForm.regex.split("|")},
+    "row": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
+}
+"""How the OpenAPI document describes them. No pattern where a slash may be: OpenAPI has no word for such arguments."""
+
+
 def register() -> None:
     register_converter(SlugId, "id")
     register_converter(PairId, "pair")
     register_converter(KeyId, "key")
     register_converter(ScopeId, "scope")
+    register_converter(FileForm, "file")
+    register_converter(LogForm, "log")
+    register_converter(RowId, "row")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import django_filters
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.api.access import Needs, tenant_in
 from controlplane.api.base import ApiView, StrictSerializer, Text, shown
 from controlplane.api.revisions import IF_MATCH_OPTIONAL, IF_MATCH_REQUIRED, optional_revision, required_revision
 from controlplane.api.tenants import StatusChange
@@ -15,8 +18,13 @@ from controlplane.errors import NotFound
 from controlplane.namespaces import services
 from controlplane.namespaces.models import PRIORITY_MAX, PRIORITY_MIN, CacheNamespace
 from controlplane.tenants.models import Status
+from controlplane.tenants.roles import Capability
 
-ROWS = CacheNamespace.objects.select_related("tenant")
+ROWS = CacheNamespace.objects.select_related("tenant", "trust_group")
+NEEDS = Needs(read=Capability.NAMESPACES_VIEW, change=Capability.NAMESPACES_CHANGE)
+NEEDS_TO_REVOKE = Needs(read=Capability.NAMESPACES_VIEW, change=Capability.ACCESS_REVOKE)
+OPERATORS_FIELDS = frozenset({"priority"})
+"""Fields by which one tenant would take from others: changing them needs `limits.change`."""
 
 
 class NamespaceSerializer(serializers.Serializer[CacheNamespace]):
@@ -26,6 +34,9 @@ class NamespaceSerializer(serializers.Serializer[CacheNamespace]):
     status = serializers.ChoiceField(choices=Status.choices)
     generation = serializers.IntegerField()
     generation_at = serializers.DateTimeField()
+    isolation = serializers.ChoiceField(choices=CacheNamespace.Isolation.choices)
+    project = serializers.CharField(help_text="Of isolation `project`: those of the tenant with the same one share.")
+    trust_group = serializers.CharField(source="trust_group.slug", default="", help_text="Of isolation `trust_group`.")
     on_stale = serializers.ChoiceField(choices=CacheNamespace.OnStale.choices)
     unknown_fields = serializers.ChoiceField(choices=CacheNamespace.UnknownFields.choices)
     model_names = serializers.ListField(child=serializers.CharField())
@@ -58,10 +69,15 @@ class Rotation(StrictSerializer):
 
 class NamespaceFilter(django_filters.FilterSet):
     tenant = django_filters.CharFilter(field_name="tenant__slug")
+    isolation = django_filters.ChoiceFilter(choices=CacheNamespace.Isolation.choices)
+    project = django_filters.CharFilter()
+    trust_group = django_filters.CharFilter(field_name="trust_group__slug")
     status = django_filters.ChoiceFilter(choices=Status.choices)
 
 
 class NamespaceList(ApiView):
+    needs = NEEDS
+    rows_of = "tenant__slug"
     queryset = ROWS
     serializer_class = NamespaceSerializer
     filterset_class = NamespaceFilter
@@ -73,11 +89,15 @@ class NamespaceList(ApiView):
     @extend_schema(operation_id="namespaces_create", request=NamespaceCreation, responses={201: NamespaceSerializer})
     def post(self, request: Request) -> Response:
         body = self.body(NamespaceCreation)
+        self.require_in(body["tenant"])
+        _require_limits(self, body, body["tenant"])
         row = services.create_namespace(actor=self.actor, request_id=self.request_id, **body)
         return shown(NamespaceSerializer, row, status=201)
 
 
 class NamespaceDetail(ApiView):
+    needs = NEEDS
+    place = tenant_in("namespace")
     serializer_class = NamespaceSerializer
 
     @extend_schema(operation_id="namespaces_show")
@@ -92,6 +112,7 @@ class NamespaceDetail(ApiView):
     def patch(self, request: Request, namespace: str) -> Response:
         revision = required_revision(request)
         body = self.body(NamespaceChange)
+        _require_limits(self, body, namespace.partition("/")[0])
         row = services.update_namespace(
             actor=self.actor, namespace=namespace, if_revision=revision, request_id=self.request_id, **body
         )
@@ -99,6 +120,8 @@ class NamespaceDetail(ApiView):
 
 
 class NamespaceStatus(ApiView):
+    needs = NEEDS_TO_REVOKE
+    place = tenant_in("namespace")
     serializer_class = NamespaceSerializer
 
     @extend_schema(operation_id="namespaces_set_status", request=StatusChange, parameters=[IF_MATCH_OPTIONAL])
@@ -116,6 +139,8 @@ class NamespaceStatus(ApiView):
 
 
 class NamespaceRotation(ApiView):
+    needs = NEEDS_TO_REVOKE
+    place = tenant_in("namespace")
     serializer_class = NamespaceSerializer
 
     @extend_schema(operation_id="namespaces_rotate", request=Rotation, parameters=[IF_MATCH_OPTIONAL])
@@ -130,3 +155,8 @@ class NamespaceRotation(ApiView):
             request_id=self.request_id,
         )
         return shown(NamespaceSerializer, row)
+
+
+def _require_limits(view: ApiView, body: Mapping[str, object], tenant: str) -> None:
+    if OPERATORS_FIELDS & body.keys():
+        view.require_in(tenant, Capability.LIMITS_CHANGE)

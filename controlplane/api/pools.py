@@ -9,12 +9,15 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.api.access import Needs
 from controlplane.api.base import ApiView, StrictSerializer, Text, shown
 from controlplane.api.revisions import IF_MATCH_REQUIRED, required_revision
 from controlplane.errors import NotFound
 from controlplane.fleet import services
 from controlplane.fleet.models import WorkerPool
+from controlplane.tenants.roles import Capability
 
+TRANSFER = "How workers pull KV from each other; empty = they do not."
 ROWS = WorkerPool.objects.prefetch_related("models")
 
 
@@ -31,6 +34,8 @@ class PoolSerializer(serializers.Serializer[WorkerPool]):
     kv_bytes_per_token = serializers.IntegerField(allow_null=True)
     transfer_gib_per_s = serializers.FloatField(allow_null=True)
     transfer_setup_ms = serializers.FloatField()
+    transfer = serializers.CharField(help_text=TRANSFER)
+    guarded = serializers.BooleanField(help_text="Its workers run the worker guard; requests to them carry proofs.")
     revision = serializers.IntegerField()
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
@@ -53,6 +58,10 @@ class PoolChange(StrictSerializer):
     kv_bytes_per_token = serializers.IntegerField(required=False, allow_null=True, min_value=1, max_value=2**31 - 1)
     transfer_gib_per_s = serializers.FloatField(required=False, allow_null=True, min_value=0.001, max_value=1e6)
     transfer_setup_ms = serializers.FloatField(required=False, min_value=0, max_value=60_000)
+    transfer = serializers.ChoiceField(
+        choices=WorkerPool.Transfer.choices, required=False, allow_blank=True, help_text=TRANSFER
+    )
+    guarded = serializers.BooleanField(required=False)
 
 
 class PoolCreation(PoolChange):
@@ -61,6 +70,7 @@ class PoolCreation(PoolChange):
 
 
 class PoolList(ApiView):
+    needs = Needs(read=Capability.FLEET_VIEW, change=Capability.FLEET_CHANGE)
     queryset = ROWS
     serializer_class = PoolSerializer
 
@@ -78,6 +88,7 @@ class PoolList(ApiView):
 
 
 class PoolDetail(ApiView):
+    needs = Needs(read=Capability.FLEET_VIEW, change=Capability.FLEET_CHANGE)
     serializer_class = PoolSerializer
 
     @extend_schema(operation_id="pools_show")

@@ -85,7 +85,8 @@ def _translated(error: Exception, request_id: str) -> ControlError | exceptions.
 def _response(error: ControlError | exceptions.APIException, request_id: str) -> Response:
     if isinstance(error, ControlError):
         document = _document(error.status, error.code, error.message, error.errors, request_id)
-        headers = {"Retry-After": str(error.retry_after_s)} if isinstance(error, Unavailable) else {}
+        retry_after_s = getattr(error, "retry_after_s", None)
+        headers = {"Retry-After": str(retry_after_s)} if retry_after_s else {}
         return Response(document, status=error.status, headers=headers, content_type=PROBLEM_TYPE)
     code = error.status_code
     errors = _field_errors(error.detail) if isinstance(error, exceptions.ValidationError) else []

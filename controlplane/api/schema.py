@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from django.contrib.auth.mixins import LoginRequiredMixin
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
-from rest_framework.permissions import IsAuthenticated
 
-from controlplane.api.access import OperatorSession
+from controlplane.api.access import SIGNED_IN, CallerMay, Needs
+from controlplane.api.authentication import OperatorSession, PersonalTokenBearer
+from controlplane.api.converters import IN_SCHEMA
 
-SETTINGS: dict[str, list[str]] = {"POSTPROCESSING_HOOKS": []}
+SETTINGS: dict[str, object] = {"POSTPROCESSING_HOOKS": [], "PATH_CONVERTER_OVERRIDES": IN_SCHEMA}
 """Enumerations stay where they are used; hoisted ones would need a name for each status of each noun.
 
 docs/openapi.yaml: `manage.py spectacular --custom-settings controlplane.api.schema.SETTINGS --file docs/openapi.yaml`.
@@ -17,14 +18,16 @@ docs/openapi.yaml: `manage.py spectacular --custom-settings controlplane.api.sch
 
 class SchemaDocument(SpectacularAPIView):
     custom_settings = SETTINGS
-    authentication_classes = [OperatorSession]
-    permission_classes = [IsAuthenticated]
+    authentication_classes = [PersonalTokenBearer, OperatorSession]
+    permission_classes = [CallerMay]
+    needs = Needs(read=SIGNED_IN)
 
 
 class DocsPage(LoginRequiredMixin, SpectacularSwaggerSplitView):
     """Swagger UI with its script fetched by address: the content security policy allows none inline."""
 
     authentication_classes = [OperatorSession]
-    permission_classes = [IsAuthenticated]
+    permission_classes = [CallerMay]
+    needs = Needs(read=SIGNED_IN)
     template_name = "api/docs.html"
     url_name = "api-schema"

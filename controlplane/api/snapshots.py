@@ -13,7 +13,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.api.access import OperatorOrRouter, OperatorSession, RouterOnly, RouterToken
+from controlplane.api.access import Needs
+from controlplane.api.authentication import OperatorSession, PersonalTokenBearer, RouterToken
 from controlplane.api.base import ApiView
 from controlplane.api.problems import BodyTooLarge
 from controlplane.errors import NotFound
@@ -21,12 +22,14 @@ from controlplane.snapshots.hellos import note_hello, parse_hello
 from controlplane.snapshots.models import PublishedSnapshot
 from controlplane.snapshots.selectors import PollState, current, poll_state, rollout
 from controlplane.snapshots.services import publish_above, publish_pending
+from controlplane.tenants.roles import Capability
 from router.contract.hello import RouterHello
 
 log = logging.getLogger(__name__)
 
 HELLO_BYTES_MAX = 8 * 1024
 JSON_TYPE = "application/json"
+READS_FLEET = Needs(read=Capability.FLEET_VIEW)
 
 
 class SignedSnapshotSerializer(serializers.Serializer[object]):
@@ -56,6 +59,7 @@ class HelloSerializer(serializers.Serializer[object]):
     inflight = serializers.IntegerField(required=False)
     started_at = serializers.FloatField(required=False)
     last_error = serializers.CharField(required=False)
+    digest = serializers.CharField(required=False)
 
 
 class RouterSerializer(serializers.Serializer[object]):
@@ -67,18 +71,24 @@ class RouterSerializer(serializers.Serializer[object]):
     inflight = serializers.IntegerField()
     admin_url = serializers.CharField()
     last_error = serializers.CharField()
+    digest = serializers.CharField(help_text="SHA-256 of the policy it serves; empty while it does not say.")
+    behind_s = serializers.FloatField(
+        allow_null=True, help_text="For how long it has not served what is published; null = it serves that."
+    )
 
 
 class RolloutSerializer(serializers.Serializer[object]):
     version = serializers.IntegerField(allow_null=True)
     epoch = serializers.IntegerField(allow_null=True)
     published_at = serializers.DateTimeField(allow_null=True)
+    digest = serializers.CharField()
     routers_total = serializers.IntegerField()
     routers_on_version = serializers.IntegerField()
     routers = RouterSerializer(many=True)
 
 
 class SnapshotList(ApiView):
+    needs = READS_FLEET
     queryset = PublishedSnapshot.objects.all()
     serializer_class = SnapshotHeadSerializer
     newest_first = True
@@ -90,8 +100,9 @@ class SnapshotList(ApiView):
 
 
 class CurrentSnapshot(ApiView):
-    authentication_classes = [RouterToken, OperatorSession]
-    permission_classes = [OperatorOrRouter]
+    authentication_classes = [RouterToken, PersonalTokenBearer, OperatorSession]
+    needs = READS_FLEET
+    open_to_routers = True
     serializer_class = SignedSnapshotSerializer
 
     @extend_schema(
@@ -115,7 +126,7 @@ class SnapshotPoll(ApiView):
     """Called by each router every second or two: three queries, and a write at most every two seconds."""
 
     authentication_classes = [RouterToken]
-    permission_classes = [RouterOnly]
+    open_to_routers = True
 
     @extend_schema(
         operation_id="snapshots_poll", request=HelloSerializer, responses={200: SignedSnapshotSerializer, 204: None}
@@ -134,6 +145,7 @@ class SnapshotPoll(ApiView):
 
 
 class Routers(ApiView):
+    needs = READS_FLEET
     serializer_class = RolloutSerializer
 
     @extend_schema(operation_id="routers_list", responses=RolloutSerializer)

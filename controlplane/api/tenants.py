@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import django_filters
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.api.access import Needs, tenant_in
 from controlplane.api.base import ApiView, StrictSerializer, Text, shown
 from controlplane.api.revisions import IF_MATCH_OPTIONAL, IF_MATCH_REQUIRED, optional_revision, required_revision
 from controlplane.errors import NotFound
 from controlplane.tenants import services
-from controlplane.tenants.models import Status, Tenant
+from controlplane.tenants.models import PREFILL_TOKENS_MAX, Status, Tenant
+from controlplane.tenants.roles import Capability
 
 
 class TenantSerializer(serializers.Serializer[Tenant]):
     id = serializers.CharField(source="slug")
     name = serializers.CharField()
     status = serializers.ChoiceField(choices=Status.choices)
+    prefill_tokens_per_s = serializers.FloatField(
+        allow_null=True, help_text="Uncached prompt tokens a second it may cause on each router; null = no limit."
+    )
+    prefill_burst_tokens = serializers.IntegerField(
+        allow_null=True, help_text="Uncached prompt tokens it may save up; null = ten seconds of its rate."
+    )
     revision = serializers.IntegerField()
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
 
 
-class TenantCreation(StrictSerializer):
-    id = Text(max_length=48)
-    name = Text(max_length=200)
-
-
 class TenantChange(StrictSerializer):
+    name = Text(max_length=200, required=False)
+    prefill_tokens_per_s = serializers.FloatField(
+        required=False, allow_null=True, min_value=1, max_value=PREFILL_TOKENS_MAX
+    )
+    prefill_burst_tokens = serializers.IntegerField(
+        required=False, allow_null=True, min_value=1, max_value=PREFILL_TOKENS_MAX
+    )
+
+
+class TenantCreation(TenantChange):
+    id = Text(max_length=48)
     name = Text(max_length=200)
 
 
@@ -43,6 +59,8 @@ class TenantFilter(django_filters.FilterSet):
 
 
 class TenantList(ApiView):
+    needs = Needs(read=Capability.TENANTS_VIEW, change=Capability.TENANTS_CHANGE)
+    rows_of = "slug"
     queryset = Tenant.objects.all()
     serializer_class = TenantSerializer
     filterset_class = TenantFilter
@@ -54,11 +72,15 @@ class TenantList(ApiView):
     @extend_schema(operation_id="tenants_create", request=TenantCreation, responses={201: TenantSerializer})
     def post(self, request: Request) -> Response:
         body = self.body(TenantCreation)
-        row = services.create_tenant(actor=self.actor, slug=body["id"], name=body["name"], request_id=self.request_id)
+        self.require_in("")
+        _require_limits(self, body)
+        row = services.create_tenant(actor=self.actor, slug=body.pop("id"), request_id=self.request_id, **body)
         return shown(TenantSerializer, row, status=201)
 
 
 class TenantDetail(ApiView):
+    needs = Needs(read=Capability.TENANTS_VIEW, change=Capability.TENANTS_CHANGE)
+    place = tenant_in("tenant")
     serializer_class = TenantSerializer
 
     @extend_schema(operation_id="tenants_show")
@@ -72,13 +94,16 @@ class TenantDetail(ApiView):
     def patch(self, request: Request, tenant: str) -> Response:
         revision = required_revision(request)
         body = self.body(TenantChange)
-        row = services.rename_tenant(
-            actor=self.actor, tenant=tenant, name=body["name"], if_revision=revision, request_id=self.request_id
+        _require_limits(self, body)
+        row = services.update_tenant(
+            actor=self.actor, tenant=tenant, if_revision=revision, request_id=self.request_id, **body
         )
         return shown(TenantSerializer, row)
 
 
 class TenantStatus(ApiView):
+    needs = Needs(read=Capability.TENANTS_VIEW, change=Capability.TENANTS_REVOKE)
+    place = tenant_in("tenant")
     serializer_class = TenantSerializer
 
     @extend_schema(operation_id="tenants_set_status", request=StatusChange, parameters=[IF_MATCH_OPTIONAL])
@@ -93,3 +118,8 @@ class TenantStatus(ApiView):
             **body,
         )
         return shown(TenantSerializer, row)
+
+
+def _require_limits(view: ApiView, body: Mapping[str, object]) -> None:
+    if body.keys() - {"id", "name"}:
+        view.require_in("", Capability.LIMITS_CHANGE)

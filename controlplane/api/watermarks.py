@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import django_filters
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.api.access import Needs, Place
 from controlplane.api.base import ApiView, StrictSerializer, Text, shown
 from controlplane.api.problems import PreconditionRequired
 from controlplane.api.revisions import IF_MATCH_OPTIONAL, IF_MATCH_REQUIRED, required_revision
@@ -15,11 +19,18 @@ from controlplane.errors import NotFound
 from controlplane.policies import services
 from controlplane.policies.models import WatermarkPolicy
 from controlplane.policies.selectors import find_policy
+from controlplane.tenants.roles import Capability
 
 ROWS = WatermarkPolicy.objects.select_related("pool", "namespace__tenant")
+NEEDS = Needs(read=Capability.POLICIES_VIEW, change=Capability.POLICIES_CHANGE)
 IF_NONE_MATCH = OpenApiParameter(
     "If-None-Match", str, OpenApiParameter.HEADER, required=False, description="`*`: only when there is none yet."
 )
+
+
+def _place(kwargs: Mapping[str, Any]) -> str:
+    kind, _, name = str(kwargs["scope"]).partition(":")
+    return name.partition("/")[0] if kind == WatermarkPolicy.Scope.NAMESPACE else ""
 
 
 class WatermarkSerializer(serializers.Serializer[WatermarkPolicy]):
@@ -28,6 +39,7 @@ class WatermarkSerializer(serializers.Serializer[WatermarkPolicy]):
     high = serializers.FloatField(help_text="KV use (0…1) at which a worker stops taking fresh prefixes.")
     dwell_s = serializers.FloatField(help_text="Least seconds between two changes of one worker.")
     revision = serializers.IntegerField()
+    expires_at = serializers.DateTimeField(allow_null=True, help_text="When the override ends; null = it stays.")
     updated_at = serializers.DateTimeField()
 
 
@@ -35,6 +47,12 @@ class WatermarkChange(StrictSerializer):
     low = serializers.FloatField()
     high = serializers.FloatField()
     dwell_s = serializers.FloatField(required=False, default=0.0)
+    expires_at = serializers.DateTimeField(
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="An override: then what stood before holds again, on each router by its own clock.",
+    )
     reason = Text(max_length=500, required=False, allow_blank=True, default="")
 
 
@@ -43,6 +61,8 @@ class WatermarkFilter(django_filters.FilterSet):
 
 
 class WatermarkList(ApiView):
+    needs = NEEDS
+    rows_of = "namespace__tenant__slug"
     queryset = ROWS
     serializer_class = WatermarkSerializer
     filterset_class = WatermarkFilter
@@ -53,6 +73,8 @@ class WatermarkList(ApiView):
 
 
 class WatermarkDetail(ApiView):
+    needs = NEEDS
+    place = Place(_place)
     serializer_class = WatermarkSerializer
 
     @extend_schema(operation_id="watermark_policies_show")
@@ -67,7 +89,7 @@ class WatermarkDetail(ApiView):
     )
     def put(self, request: Request, scope: str) -> Response:
         """Create (`If-None-Match: *`) or change (`If-Match`) the policy of a scope; one of the two is required."""
-        revision = _expected(request)
+        revision = expected_revision(request)
         body = self.body(WatermarkChange)
         row = services.set_watermark(
             actor=self.actor, scope=scope, if_revision=revision, request_id=self.request_id, **body
@@ -83,7 +105,7 @@ class WatermarkDetail(ApiView):
         return Response(status=204)
 
 
-def _expected(request: Request) -> int | None:
+def expected_revision(request: Request) -> int | None:
     if request.headers.get("If-None-Match", "").strip() == "*":
         return 0
     if "If-Match" not in request.headers:

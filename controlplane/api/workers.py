@@ -8,13 +8,16 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.api.access import Needs
 from controlplane.api.base import ApiView, StrictSerializer, Text, shown
 from controlplane.api.revisions import IF_MATCH_OPTIONAL, IF_MATCH_REQUIRED, optional_revision, required_revision
 from controlplane.errors import NotFound
 from controlplane.fleet import services
 from controlplane.fleet.models import Worker
+from controlplane.tenants.roles import Capability
 
 ROWS = Worker.objects.select_related("pool")
+NEEDS = Needs(read=Capability.FLEET_VIEW, change=Capability.FLEET_CHANGE)
 
 
 class CheckSerializer(serializers.Serializer[dict[str, object]]):
@@ -64,6 +67,7 @@ class WorkerFilter(django_filters.FilterSet):
 
 
 class WorkerList(ApiView):
+    needs = NEEDS
     queryset = ROWS
     serializer_class = WorkerSerializer
     filterset_class = WorkerFilter
@@ -80,6 +84,7 @@ class WorkerList(ApiView):
 
 
 class WorkerDetail(ApiView):
+    needs = NEEDS
     serializer_class = WorkerSerializer
 
     @extend_schema(operation_id="workers_show")
@@ -104,6 +109,7 @@ class WorkerDetail(ApiView):
 
 
 class WorkerState(ApiView):
+    needs = NEEDS
     serializer_class = WorkerSerializer
 
     @extend_schema(operation_id="workers_set_state", request=StateChange, parameters=[IF_MATCH_OPTIONAL])
@@ -121,6 +127,8 @@ class WorkerState(ApiView):
 
 
 class WorkerTest(ApiView):
+    has_outside_effects = True
+    needs = NEEDS
     serializer_class = WorkerSerializer
 
     @extend_schema(operation_id="workers_test", request=None)

@@ -46,6 +46,7 @@ class AuditEntry(models.Model):
         indexes = [
             models.Index(fields=("object_type", "object_id", "-id"), name="audit_object"),
             models.Index(fields=("affects_routing", "id"), name="audit_routing"),
+            models.Index(fields=("at",), name="audit_at"),
         ]
 
     def __str__(self) -> str:
@@ -76,3 +77,24 @@ class AuditHead(models.Model):
 
     def __str__(self) -> str:
         return f"audit head at {self.last_id}"
+
+
+class AuditVerification(models.Model):
+    """One verification of the whole chain, and the signed head that it found."""
+
+    at = models.DateTimeField()
+    by = models.CharField(max_length=200)
+    entries = models.PositiveBigIntegerField()
+    """Found sound, before the first bad one."""
+    bad_id = models.PositiveBigIntegerField(null=True)
+    """The first entry that is altered, missing or cut off; null = the log is whole."""
+    fault = models.CharField(max_length=300, blank=True)
+    head_hash = models.CharField(max_length=64, blank=True)
+    """Hash of the last entry at that moment: kept elsewhere, it shows a later log that was rewritten before it."""
+    seconds = models.FloatField()
+
+    class Meta:
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return f"{self.entries} entries at {self.at}"

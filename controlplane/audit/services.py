@@ -8,6 +8,7 @@ from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from controlplane.audit.chain import GENESIS_HASH, hash_of
+from controlplane.audit.guards import check_guards
 from controlplane.audit.models import AuditEntry, AuditHead
 
 _LOCK_ID = 0x54494445_41554454
@@ -30,6 +31,7 @@ def record(
 
     `before` and `after` are JSON objects without secrets. `affects_routing` asks for a publication after the commit.
     """
+    check_guards(actor=actor, action=action, object_type=object_type, object_id=object_id)
     head = lock_chain()
     entry = AuditEntry(
         id=head.last_id + 1,

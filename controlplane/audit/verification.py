@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import hmac
+import time
 from dataclasses import dataclass
 
+from django.db import transaction
+from django.utils import timezone
+
 from controlplane.audit.chain import GENESIS_HASH, hash_of
-from controlplane.audit.models import AuditEntry, AuditHead
-from controlplane.audit.services import head_signature
+from controlplane.audit.models import AuditEntry, AuditHead, AuditVerification
+from controlplane.audit.services import head_signature, lock_chain
 
 ROWS_PER_FETCH = 1000
+VERIFICATIONS_KEPT = 200
+"""Results: a week of hourly ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,22 @@ def verify_chain() -> Verdict:
             return Verdict(expected_id - 1, expected_id, fault)
         expected_id, previous_hash = expected_id + 1, entry.hash
     return _check_head(head, last_id=expected_id - 1, last_hash=previous_hash)
+
+
+def verify_and_note(*, by: str) -> AuditVerification:
+    """Verifies while nobody writes, and keeps the last VERIFICATIONS_KEPT results."""
+    began = time.monotonic()
+    with transaction.atomic():
+        lock_chain()
+        verdict = verify_chain()
+        head = AuditHead.objects.first()
+        row = AuditVerification.objects.create(
+            at=timezone.now(), by=by[:200], entries=verdict.entries, bad_id=verdict.bad_id, fault=verdict.fault[:300],
+            head_hash=head.last_hash if head else "", seconds=time.monotonic() - began,
+        )  # fmt: skip
+    old = AuditVerification.objects.values_list("pk", flat=True)[VERIFICATIONS_KEPT:]
+    AuditVerification.objects.filter(pk__in=list(old)).delete()
+    return row
 
 
 def _fault_of(entry: AuditEntry, *, expected_id: int, previous_hash: str) -> str:

@@ -10,7 +10,17 @@ from django.db.models import F
 
 from controlplane.fleet.models import Finding
 
-EVENT_KINDS = frozenset({"counter_reset", "worker_restarted", "kv_event_gap", "xid_error", "shipment_rejected"})
+EVENT_KINDS = frozenset(
+    {
+        "counter_reset",
+        "worker_restarted",
+        "kv_event_gap",
+        "xid_error",
+        "shipment_rejected",
+        "tool_schema_changed",
+        "tokenizer_changed",
+    }
+)
 """Things that happen rather than last: they resolve themselves after EVENT_OPEN_FOR."""
 EVENT_OPEN_FOR = timedelta(minutes=15)
 MESSAGE_LENGTH_MAX = 500

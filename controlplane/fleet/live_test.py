@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import httpx
@@ -19,6 +19,7 @@ from controlplane.fleet.dcgm_page import read_dcgm_page
 from controlplane.fleet.findings import Observation
 from controlplane.fleet.http_page import Page, PageRefused, fetch, new_client, text_of
 from controlplane.fleet.metrics_page import PAGE_BYTES_MAX, Reading, read_metrics_page
+from router.contract.guard import GUARD_ERROR_TYPE, PROOF_HEADER
 
 REQUEST_S = 5.0
 """One question; a cold worker's first completion takes longest."""
@@ -27,6 +28,7 @@ ANSWER_BYTES_MAX = 256 * 1024
 PROMPT_BLOCKS = 3
 """Whole blocks in the probe: a prompt is never fully cached, so that one block would show nothing."""
 MODELS_KEPT_MAX = 64
+NO_HEADERS: Mapping[str, str] = {}
 
 FINDING_OF_CHECK = {
     "prefix_caching": "caching_off",
@@ -35,6 +37,7 @@ FINDING_OF_CHECK = {
     "usage_details": "usage_details_off",
     "dev_mode": "dev_mode_open",
     "models": "model_not_served",
+    "guard": "guard_open",
 }
 """Checks whose failure lasts until the worker is started differently."""
 
@@ -48,6 +51,8 @@ class Subject:
     """The pool's."""
     kv_events_endpoint: str = ""
     dcgm_url: str = ""
+    proof_of: Callable[[str], str] | None = None
+    """Salt → proof, for a pool whose workers run the worker guard (S26); None = it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,7 @@ class _Probe:
             self._read_metrics(await self._metrics(client))
             await self._events(client)
             await self._usage(client, served)
+            await self._guard(client)
             await self._gpu(client)
             await self._dev_mode(client)
 
@@ -266,7 +272,9 @@ class _Probe:
             "cache_salt": salt,
         }
         try:
-            page = await self._send(client, "/v1/completions", method="POST", json=body)
+            proof_of = self.subject.proof_of
+            proof = {PROOF_HEADER: proof_of(salt)} if proof_of is not None else {}
+            page = await self._send(client, "/v1/completions", method="POST", json=body, headers=proof)
         except PageRefused as error:
             return str(error)
         answer = _loads(page.body)
@@ -276,6 +284,25 @@ class _Probe:
         details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
         count = details.get("cached_tokens") if isinstance(details, dict) else None
         return count if isinstance(count, int) else None
+
+    async def _guard(self, client: httpx.AsyncClient) -> None:
+        """A request without proof must be refused by the guard itself, not for another reason."""
+        if self.subject.proof_of is None:
+            return
+        try:
+            page = await self._send(client, "/v1/completions", method="POST", json={})
+        except PageRefused as error:
+            self.report.add("guard", None, f"The guard could not be tried: {error}")
+            return
+        answer = _loads(page.body)
+        error_told = answer.get("error") if isinstance(answer, dict) else None
+        closed = page.status == 403 and isinstance(error_told, dict) and error_told.get("type") == GUARD_ERROR_TYPE
+        self.report.add(
+            "guard",
+            closed,
+            "The guard refuses what no router sent." if closed
+            else "The pool is guarded and this worker is not: start it with --middleware tidemark_guard.TidemarkGuard.",
+        )  # fmt: skip
 
     async def _gpu(self, client: httpx.AsyncClient) -> None:
         if not self.subject.dcgm_url:
@@ -325,13 +352,20 @@ class _Probe:
         *,
         method: str = "GET",
         json: object = None,
+        headers: Mapping[str, str] = NO_HEADERS,
         bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Page:
-        headers = {"authorization": f"Bearer {self.api_key}"} if self.api_key and path.startswith("/v1/") else {}
+        sent = {"authorization": f"Bearer {self.api_key}"} if self.api_key and path.startswith("/v1/") else {}
         try:
             async with asyncio.timeout(REQUEST_S):
                 return await fetch(
-                    client, self.pinned, path, bytes_max=bytes_max, method=method, headers=headers, json=json
+                    client,
+                    self.pinned,
+                    path,
+                    bytes_max=bytes_max,
+                    method=method,
+                    headers={**sent, **headers},
+                    json=json,
                 )
         except TimeoutError as error:
             raise PageRefused("unreachable", f"no answer within {REQUEST_S:.0f} s") from error

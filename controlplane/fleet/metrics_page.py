@@ -39,6 +39,10 @@ COUNTERS = {
     "vllm:time_to_first_token_seconds_count": "ttft_count",
     "vllm:request_queue_time_seconds_sum": "queue_sum_s",
     "vllm:request_queue_time_seconds_count": "queue_count",
+    "vllm:kv_offload_load_bytes_total": "offload_load_bytes",
+    "vllm:kv_offload_load_time_total": "offload_load_s",
+    "vllm:nixl_bytes_transferred_sum": "nixl_bytes",
+    "vllm:nixl_xfer_time_seconds_sum": "nixl_s",
 }
 """Series → counter name, summed over all label sets."""
 

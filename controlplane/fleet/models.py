@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 
@@ -21,6 +22,9 @@ class WorkerPool(models.Model):
         LEAST_OUTSTANDING = "least_outstanding", "Least outstanding requests"
         ROUND_ROBIN = "round_robin", "Round robin"
 
+    class Transfer(models.TextChoices):
+        NIXL = "nixl", "NIXL: workers pull KV from each other"
+
     slug = models.CharField(max_length=48, unique=True, validators=[slug_validator])
     name = models.CharField(max_length=200, blank=True)
     block_size = models.PositiveIntegerField(default=16, validators=[MinValueValidator(1), MaxValueValidator(4096)])
@@ -38,6 +42,10 @@ class WorkerPool(models.Model):
     transfer_gib_per_s = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0.001)])
     """Effective bandwidth of a pull from the shared tier; null = nothing is pulled."""
     transfer_setup_ms = models.FloatField(default=0, validators=[MinValueValidator(0), MaxValueValidator(60_000)])
+    transfer = models.CharField(max_length=10, choices=Transfer, blank=True)
+    """How its workers pull KV from each other; empty = they do not."""
+    guarded = models.BooleanField(default=False)
+    """Its workers run the worker guard (S26): routers prove each request."""
     revision = models.PositiveIntegerField(default=1)
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -48,12 +56,22 @@ class WorkerPool(models.Model):
     def __str__(self) -> str:
         return self.slug
 
+    def clean(self) -> None:
+        if self.transfer and (self.kv_bytes_per_token is None or self.transfer_gib_per_s is None):
+            message = "Set kv_bytes_per_token and transfer_gib_per_s too: without them no pull can be weighed."
+            raise ValidationError({"transfer": message})
+
 
 class PoolModel(models.Model):
     """A model name served by a pool. Unique in the fleet: a request's model determines its pool."""
 
     pool = models.ForeignKey(WorkerPool, on_delete=models.CASCADE, related_name="models")
     name = models.CharField(max_length=200, unique=True)
+    generation = models.PositiveIntegerField(default=1)
+    """Raised when the model's revision is revoked: what was cached under the one before cannot be reached."""
+    generation_nonce = models.CharField(max_length=32, blank=True, editable=False)
+    """Goes into salts and index keys; empty in the first generation."""
+    generation_at = models.DateTimeField(null=True, editable=False)
 
     class Meta:
         ordering = ("name",)
@@ -140,6 +158,10 @@ class Finding(models.Model):
     last_seen = models.DateTimeField()
     count = models.PositiveIntegerField(default=1)
     resolved_at = models.DateTimeField(null=True, blank=True)
+    acknowledged_at = models.DateTimeField(null=True, blank=True)
+    acknowledged_by = models.CharField(max_length=200, blank=True)
+    acknowledgement = models.CharField(max_length=500, blank=True)
+    """Why it may wait, or what was done. It stays open: only what it tells of resolves it."""
 
     class Meta:
         ordering = ("-last_seen",)

@@ -15,6 +15,7 @@ from controlplane.fleet.dcgm_page import GpuReading, read_dcgm_page
 from controlplane.fleet.deltas import Base, Increases, increases
 from controlplane.fleet.http_page import CONNECTIONS_MAX, PageRefused, fetch, new_client, text_of
 from controlplane.fleet.metrics_page import PAGE_BYTES_MAX, SERIES_WANTED, Reading, read_metrics_page
+from router.contract.guard import PROOF_HEADER
 
 DEADLINE_S_MAX = 1.9
 """A23: a poll takes at most 2 s, whatever the interval."""
@@ -38,6 +39,8 @@ class Target:
     """Counters of the last good poll."""
     filtered: bool | None = None
     """Whether the worker answers the filtered path; None = not yet tried."""
+    proof: str = ""
+    """For a guarded pool: by it the worker's guard learns of the fleet's epoch (S26)."""
 
 
 @dataclass(slots=True)
@@ -105,13 +108,14 @@ async def _scrape(client: httpx.AsyncClient, outcome: PollOutcome, networks: Seq
 async def _read_page(client: httpx.AsyncClient, pinned: Pinned, outcome: PollOutcome) -> Reading:
     """The filtered page where the worker has it, else the full one; which of them is remembered in the outcome."""
     filtered = None
+    headers = {PROOF_HEADER: outcome.target.proof} if outcome.target.proof else None
     if outcome.filtered is not False:
-        page = await fetch(client, pinned, FILTERED_PATH, bytes_max=PAGE_BYTES_MAX)
+        page = await fetch(client, pinned, FILTERED_PATH, bytes_max=PAGE_BYTES_MAX, headers=headers)
         filtered = read_metrics_page(text_of(page)) if page.status == 200 else None
         if filtered is not None and filtered.vllm_series and (outcome.filtered or filtered.started_at is not None):
             outcome.filtered = True
             return filtered
-    full = read_metrics_page(text_of(await fetch(client, pinned, FULL_PATH, bytes_max=PAGE_BYTES_MAX)))
+    full = read_metrics_page(text_of(await fetch(client, pinned, FULL_PATH, bytes_max=PAGE_BYTES_MAX, headers=headers)))
     outcome.filtered = _filter_suffices(filtered, full)
     return full
 

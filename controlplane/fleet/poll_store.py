@@ -9,9 +9,11 @@ from django.db import transaction
 
 from controlplane.fleet.deltas import Base
 from controlplane.fleet.findings import Observation, observe, resolve, resolve_past_events
+from controlplane.fleet.guarding import proof_maker
 from controlplane.fleet.models import Finding, Worker, WorkerStatus
 from controlplane.fleet.poll import PollOutcome, Target
 from controlplane.fleet.poll_sinks import hand_over
+from router.contract.guard import NO_SALT
 
 FAILURES_BEFORE_FINDING = 3
 """One lost poll is no news; three are 6 s without a word."""
@@ -24,13 +26,15 @@ CONDITION_KINDS = ("poll_failed", "metrics_garbage", "metrics_missing", "series_
 
 
 def load_targets(worker_pks: Sequence[int]) -> list[Target]:
-    """The workers with the counters of their last good poll. Two queries."""
+    """The workers with the counters of their last good poll. Two queries, and one for each guarded pool."""
     workers = Worker.objects.select_related("pool").filter(pk__in=worker_pks).order_by("pk")
     statuses = {status.worker_id: status for status in WorkerStatus.objects.filter(worker_id__in=worker_pks)}
-    return [_target(worker, statuses.get(worker.pk)) for worker in workers]
+    guarded = {worker.pool_id: worker.pool for worker in workers if worker.pool.guarded}
+    told = {pool_id: proof_maker(pool)(NO_SALT) for pool_id, pool in guarded.items()}
+    return [_target(worker, statuses.get(worker.pk), told.get(worker.pool_id, "")) for worker in workers]
 
 
-def _target(worker: Worker, status: WorkerStatus | None) -> Target:
+def _target(worker: Worker, status: WorkerStatus | None, proof: str) -> Target:
     stored = status.counters if status else {}
     base = None
     if stored.get("values"):
@@ -43,6 +47,7 @@ def _target(worker: Worker, status: WorkerStatus | None) -> Target:
         block_size=worker.pool.block_size,
         base=base,
         filtered=stored.get("filtered") if stored.get("url") == worker.url else None,
+        proof=proof,
     )
 
 

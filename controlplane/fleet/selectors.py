@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -58,12 +58,14 @@ class WorkerRow:
     """The pool's starting estimate; routers learn the real rate."""
 
 
-def workers_table(*, pool: str = "", now: datetime | None = None) -> list[WorkerRow]:
-    """Every worker, by pool and slug. Two queries."""
+def workers_table(
+    *, pool: str = "", now: datetime | None = None, findings: Sequence[Finding] | None = None
+) -> list[WorkerRow]:
+    """Every worker, by pool and slug. Two queries; one where all open `findings` are known already."""
     workers = Worker.objects.select_related("pool", "status").order_by("pool__slug", "slug")
     if pool:
         workers = workers.filter(pool__slug=pool)
-    return _rows(workers, now or timezone.now())
+    return _rows(workers, now or timezone.now(), findings)
 
 
 def worker_row(worker_id: str, *, now: datetime | None = None) -> WorkerRow | None:
@@ -84,17 +86,20 @@ def stale_after_s() -> float:
     return max(LIVE_STALE_AFTER_S, 3 * settings.CONFIG.poll_interval_s)
 
 
-def _rows(workers: Iterable[Worker], now: datetime) -> list[WorkerRow]:
+def _rows(workers: Iterable[Worker], now: datetime, known: Sequence[Finding] | None = None) -> list[WorkerRow]:
     listed = list(workers)
+    if known is None:
+        names = [worker.worker_id for worker in listed]
+        known = list(Finding.objects.filter(resolved_at=None, subject__in=names))
     findings: dict[str, list[Finding]] = {}
-    for finding in Finding.objects.filter(resolved_at=None, subject__in=[worker.worker_id for worker in listed]):
+    for finding in known:
         findings.setdefault(finding.subject, []).append(finding)
     return [_row(worker, findings.get(worker.worker_id, []), now) for worker in listed]
 
 
 def _row(worker: Worker, findings: list[Finding], now: datetime) -> WorkerRow:
     status = getattr(worker, "status", None) or WorkerStatus()
-    reading, kv = status.reading, _fresh_kv(status, now)
+    reading, kv = status.reading, fresh_kv(status, now)
     resident, capacity = kv.get("resident_blocks"), worker.facts.get("kv_blocks")
     return WorkerRow(
         pk=worker.pk,
@@ -135,7 +140,7 @@ def health_of(status: WorkerStatus, now: datetime) -> str:
     return "stale" if age_s is None or age_s > stale_after_s() else "ok"
 
 
-def _fresh_kv(status: WorkerStatus, now: datetime) -> dict[str, Any]:
+def fresh_kv(status: WorkerStatus, now: datetime) -> dict[str, Any]:
     """The subscriber's last word, or nothing when it is too old to be true still."""
     age_s = _age_s(status.kv_at, now)
     return status.kv if age_s is not None and age_s <= KV_STALE_AFTER_S else {}

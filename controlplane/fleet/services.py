@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,11 +15,14 @@ from controlplane.audit.services import record
 from controlplane.errors import Conflict, Invalid, NotFound, Stale
 from controlplane.fleet import live_test
 from controlplane.fleet.addresses import AddressRefused, check_http, check_tcp
+from controlplane.fleet.guarding import proof_maker
 from controlplane.fleet.models import Finding, PoolModel, Worker, WorkerPool
+from controlplane.revocations.models import Revocation
+from controlplane.revocations.services import retired_generation, revoke
 
 POOL_FIELDS = (
     "name", "block_size", "routing", "virtual_nodes", "spill_outstanding", "prefill_tokens_per_s", "tokenizer",
-    "kv_bytes_per_token", "transfer_gib_per_s", "transfer_setup_ms",
+    "kv_bytes_per_token", "transfer_gib_per_s", "transfer_setup_ms", "transfer", "guarded",
 )  # fmt: skip
 WORKER_FIELDS = ("url", "kv_events_endpoint", "kv_replay_endpoint", "dcgm_url")
 MODELS_MAX = 64
@@ -76,6 +80,31 @@ def delete_pool(
             affects_routing=True, reason=reason, request_id=request_id,
         )  # fmt: skip
         pool.delete()
+
+
+def revoke_model(
+    *, actor: str, pool: str, model: str, reason: str = "", request_id: str = ""
+) -> tuple[PoolModel, Revocation]:
+    """Make the model's revision unhittable on the pool at once: nothing cached for it can be reached any more.
+
+    Requests for the model go on, under its next generation; those under way end. Raises NotFound.
+    """
+    with transaction.atomic():
+        owner = _locked_pool(pool, None)
+        row = owner.models.select_for_update().filter(name=model).first()
+        if row is None:
+            raise NotFound(f"The pool {pool!r} serves no model {model!r}.")
+        retired, subject = row.generation, f"{pool}:{model}"
+        _begin_generation(row, retired + 1)
+        _clean(row)
+        row.save()
+        entry = record(
+            actor=actor, action="model.revoke", object_type="model", object_id=subject[:200],
+            before={"model": subject, "generation": retired}, after={"model": subject, "generation": row.generation},
+            affects_routing=True, reason=reason, request_id=request_id,
+        )  # fmt: skip
+        revocation = revoke(entry, kind="model", subject=subject, retired=retired)
+    return row, revocation
 
 
 def add_worker(
@@ -181,6 +210,7 @@ def test_worker(worker_id: str, *, actor: str, request_id: str = "") -> live_tes
             models=tuple(worker.pool.models.values_list("name", flat=True)),
             kv_events_endpoint=worker.kv_events_endpoint,
             dcgm_url=worker.dcgm_url,
+            proof_of=proof_maker(worker.pool) if worker.pool.guarded else None,
         ),
         networks=settings.CONFIG.worker_networks,
         api_key=settings.CONFIG.worker_api_key,
@@ -289,8 +319,17 @@ def _set_models(pool: WorkerPool, names: Sequence[str]) -> None:
     for name in wanted:
         if name not in present:
             row = PoolModel(pool=pool, name=name)
+            retired = retired_generation(kind="model", subject=f"{pool.slug}:{name}")
+            if retired:
+                _begin_generation(row, retired + 1)
             _clean(row)
             row.save()
+
+
+def _begin_generation(model: PoolModel, number: int) -> None:
+    model.generation = number
+    model.generation_nonce = secrets.token_hex(16)
+    model.generation_at = timezone.now()
 
 
 def _checked_addresses(values: Mapping[str, str]) -> dict[str, str]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from controlplane.fleet.models import Finding
 from controlplane.fleet.selectors import WorkerRow, open_findings, workers_table
 from controlplane.isolation.models import IsolationViolation
-from controlplane.isolation.services import FINDING_KIND
+from controlplane.isolation.services import FINDING_OF
+from controlplane.telemetry.breaks import BREAKER_KIND
 from controlplane.telemetry.figures import SourceFreshness
-from controlplane.telemetry.rollup_rows import request_rows
+from controlplane.telemetry.rollup_rows import RequestReading, read_requests
 from controlplane.telemetry.selectors import freshness
-from controlplane.telemetry.windows import Scope, aligned_pair, cover
+from controlplane.telemetry.windows import Scope, Segment, aligned_pair, cover
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,38 +45,61 @@ class Attention:
     count: int
 
 
-def violations(scope: Scope, *, limit: int = 100, include_acknowledged: bool = True) -> list[IsolationViolation]:
+def violation_rows(scope: Scope) -> QuerySet[IsolationViolation]:
     """Newest first, within the scope's time and dimensions."""
     rows = IsolationViolation.objects.filter(at__gte=scope.from_, at__lt=scope.to)
     for name in ("tenant", "namespace", "pool", "worker", "model"):
         if getattr(scope, name):
             rows = rows.filter(**{name: getattr(scope, name)})
-    if not include_acknowledged:
-        rows = rows.filter(acknowledged_at=None)
-    return list(rows[:limit])
+    return rows
 
 
-def isolation_coverage(scope: Scope, *, now: datetime | None = None) -> Coverage:
+def violations(scope: Scope, *, limit: int = 100, include_acknowledged: bool = True) -> list[IsolationViolation]:
+    """The newest of `violation_rows`."""
+    rows = violation_rows(scope)
+    return list((rows if include_acknowledged else rows.filter(acknowledged_at=None))[:limit])
+
+
+COVERAGE_FIELDS = ("isolation_checked", "isolation_unknown", "isolation_violations")
+
+
+def isolation_coverage(scope: Scope, *, now: datetime | None = None, reading: RequestReading | None = None) -> Coverage:
+    """`reading`: of `coverage_segments` at least, by whoever has it already."""
     now = now or timezone.now()
-    fields = ("isolation_checked", "isolation_unknown", "isolation_violations")
-    span, _ = aligned_pair(scope, now=now)
-    rows = request_rows(scope, cover(span, now=now), fields)
+    segments = coverage_segments(scope, now=now)
+    rows = (reading or read_requests(scope, segments, COVERAGE_FIELDS)).within(segments)
     if not rows:
         return Coverage(checked=None, unknown=None, violations=None)
-    checked, unknown, found = (sum(values.get(name, 0) for _, values in rows) for name in fields)
+    checked, unknown, found = (sum(values.get(name, 0) for _, values in rows) for name in COVERAGE_FIELDS)
     return Coverage(checked=checked, unknown=unknown, violations=found)
 
 
-def needs_attention(*, now: datetime | None = None, limit: int = 50) -> list[Attention]:
-    """Open findings and workers or sources whose figures are stale: critical first, then newest."""
+def coverage_segments(scope: Scope, *, now: datetime) -> list[Segment]:
+    return cover(aligned_pair(scope, now=now)[0], now=now)
+
+
+def needs_attention(
+    *,
+    now: datetime | None = None,
+    limit: int = 50,
+    workers: Sequence[WorkerRow] | None = None,
+    sources: Sequence[SourceFreshness] | None = None,
+    findings: Sequence[Finding] | None = None,
+) -> list[Attention]:
+    """Open findings and workers or sources whose figures are stale: critical first, then newest.
+
+    `workers`, `sources`, `findings` (open ones, newest first): all of them at `now`, by whoever has them already.
+    """
     now = now or timezone.now()
-    found = [_of_finding(finding) for finding in open_findings(limit=limit)]
+    workers = workers_table(now=now) if workers is None else workers
+    sources = freshness(now=now) if sources is None else sources
+    found = [_of_finding(finding) for finding in (open_findings(limit=limit) if findings is None else findings[:limit])]
     told = {item.target_id for item in found if item.kind == "poll_failed"}
     found += [
-        _of_worker(row, now) for row in workers_table(now=now)
+        _of_worker(row, now) for row in workers
         if row.health in ("stale", "down") and row.worker_id not in told
     ]  # fmt: skip
-    found += [_of_source(source, now) for source in freshness(now=now) if source.stale and source.last_at is not None]
+    found += [_of_source(source, now) for source in sources if source.stale and source.last_at is not None]
     ranks = {"critical": 0, "warning": 1, "info": 2}
     return sorted(found, key=lambda item: (ranks.get(item.severity, 3), -item.last_seen.timestamp()))[:limit]
 
@@ -92,8 +118,10 @@ def _of_finding(finding: Finding) -> Attention:
 
 
 def _target_kind(finding: Finding) -> str:
-    if finding.kind == FINDING_KIND:
+    if finding.kind in (*FINDING_OF.values(), BREAKER_KIND):
         return "namespace"
+    if "@" in finding.subject:
+        return "template"
     if "/" in finding.subject:
         return "worker"
     return "source" if finding.subject == "telemetry" else "pool"

@@ -19,8 +19,39 @@ def new_nonce() -> str:
     return secrets.token_hex(16)
 
 
+def default_scopes() -> list[str]:
+    return ["inference"]
+
+
+class TrustGroup(models.Model):
+    """Namespaces of several tenants that share cached prefixes. Each member is approved by a second person."""
+
+    slug = models.CharField(max_length=48, unique=True, validators=[slug_validator])
+    name = models.CharField(max_length=200, blank=True)
+    nonce = models.CharField(max_length=32, default=new_nonce, editable=False)
+    generation = models.PositiveIntegerField(default=1)
+    generation_at = models.DateTimeField(default=timezone.now)
+    dissolved_at = models.DateTimeField(null=True, blank=True)
+    """From then on its members are private; final."""
+    revision = models.PositiveIntegerField(default=1)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("slug",)
+
+    def __str__(self) -> str:
+        return self.slug
+
+
 class CacheNamespace(models.Model):
-    """Requests share cached prefixes only inside one generation of one namespace."""
+    """Requests share cached prefixes only inside one generation of one namespace, or of the domain it shares."""
+
+    class Isolation(models.TextChoices):
+        PRIVATE = "private", "Private"
+        PROJECT = "project", "Shared in a project of the tenant"
+        TRUST_GROUP = "trust_group", "Shared in a trust group"
+        SHARED_PUBLIC = "shared_public", "Private, but for public templates' static text"
 
     class OnStale(models.TextChoices):
         SERVE = "serve", "Serve from the last known policy"
@@ -38,6 +69,13 @@ class CacheNamespace(models.Model):
     generation = models.PositiveIntegerField(default=1)
     generation_nonce = models.CharField(max_length=32, default=new_nonce, editable=False)
     generation_at = models.DateTimeField(default=timezone.now)
+    isolation = models.CharField(max_length=20, choices=Isolation, default=Isolation.PRIVATE)
+    """Changed by `sharing_services` alone: sharing needs two persons."""
+    project = models.CharField(max_length=48, blank=True, validators=[slug_validator])
+    """Of isolation `project`: namespaces of one tenant with the same one share."""
+    trust_group = models.ForeignKey(
+        TrustGroup, on_delete=models.PROTECT, null=True, blank=True, related_name="namespaces"
+    )
     on_stale = models.CharField(max_length=10, choices=OnStale, default=OnStale.SERVE)
     unknown_fields = models.CharField(max_length=10, choices=UnknownFields, default=UnknownFields.DROP)
     model_names = models.JSONField(default=list, blank=True)
@@ -63,6 +101,13 @@ class CacheNamespace(models.Model):
                 condition=models.Q(ttft_slo_ms__isnull=True) | models.Q(ttft_slo_ms__gt=0),
                 name="namespace_slo_positive",
             ),
+            models.CheckConstraint(
+                condition=models.Q(isolation="project") ^ models.Q(project=""), name="namespace_project_if_shared"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(isolation="trust_group") ^ models.Q(trust_group__isnull=True),
+                name="namespace_group_if_shared",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -77,6 +122,10 @@ class CacheNamespace(models.Model):
 class ApiKey(models.Model):
     """A key `tm_<key_id>_<secret>`; only a keyed hash of the secret is kept (S13)."""
 
+    class KeyScope(models.TextChoices):
+        INFERENCE = "inference", "Send requests"
+        EXPLAIN = "explain", "See how its requests are routed"
+
     class KeyStatus(models.TextChoices):
         ACTIVE = "active", "Active"
         REVOKED = "revoked", "Revoked"
@@ -87,6 +136,8 @@ class ApiKey(models.Model):
     name = models.CharField(max_length=200)
     status = models.CharField(max_length=10, choices=KeyStatus, default=KeyStatus.ACTIVE)
     expires_at = models.DateTimeField(null=True, blank=True)
+    scopes = models.JSONField(default=default_scopes)
+    """Of KeyScope, `inference` among them."""
     created_by = models.CharField(max_length=200)
     created_at = models.DateTimeField(auto_now_add=True)
     revoked_at = models.DateTimeField(null=True, blank=True)

@@ -8,9 +8,11 @@ from typing import TypedDict, Unpack
 from django.db import transaction
 from django.utils import timezone
 
+from controlplane.audit.models import AuditEntry
 from controlplane.audit.services import record
 from controlplane.errors import Conflict, Invalid, NotFound
 from controlplane.namespaces.models import CacheNamespace, new_nonce
+from controlplane.revocations.services import revoke
 from controlplane.saving import expect_revision, save_checked
 from controlplane.tenants.models import Status, Tenant
 from controlplane.tenants.services import STATUS_VERBS, check_status_change
@@ -43,7 +45,7 @@ def create_namespace(
         row = CacheNamespace(tenant=owner, slug=slug)
         _apply(row, settings)
         save_checked(row)
-        _record(row, actor=actor, verb="create", before=None, request_id=request_id)
+        record_namespace(row, actor=actor, verb="create", before=None, request_id=request_id)
     return row
 
 
@@ -57,11 +59,11 @@ def update_namespace(
 ) -> CacheNamespace:
     with transaction.atomic():
         row = locked_namespace(namespace, if_revision)
-        before = _facts(row)
+        before = namespace_facts(row)
         _apply(row, settings)
         row.revision += 1
         save_checked(row)
-        _record(row, actor=actor, verb="update", before=before, request_id=request_id)
+        record_namespace(row, actor=actor, verb="update", before=before, request_id=request_id)
     return row
 
 
@@ -80,15 +82,25 @@ def set_namespace_status(
         if row.status == status:
             return row
         check_status_change(row.status, status, noun="namespace")
-        before = _facts(row)
+        before = namespace_facts(row)
         row.status = status
+        retired = row.generation
         if status == Status.REVOKED:
             _begin_generation(row)
         row.revision += 1
         save_checked(row)
-        _record(
+        entry = record_namespace(
             row, actor=actor, verb=STATUS_VERBS[Status(status)], before=before, reason=reason, request_id=request_id
         )
+        if status == Status.REVOKED:
+            revoke(
+                entry,
+                kind="namespace",
+                subject=row.namespace_id,
+                tenant=row.tenant.slug,
+                retired=retired,
+                denies_when_stale=row.on_stale == CacheNamespace.OnStale.DENY,
+            )
     return row
 
 
@@ -100,18 +112,18 @@ def rotate_generation(
         row = locked_namespace(namespace, if_revision)
         if row.status == Status.REVOKED:
             raise Conflict("The namespace is revoked.")
-        before = _facts(row)
+        before = namespace_facts(row)
         _begin_generation(row)
         row.revision += 1
         save_checked(row)
-        _record(row, actor=actor, verb="rotate", before=before, reason=reason, request_id=request_id)
+        record_namespace(row, actor=actor, verb="rotate", before=before, reason=reason, request_id=request_id)
     return row
 
 
 def locked_namespace(namespace: str, if_revision: int | None = None) -> CacheNamespace:
     """The row of `<tenant>/<slug>`, locked until the transaction ends. Raises NotFound or Stale."""
     tenant, _, slug = namespace.partition("/")
-    rows = CacheNamespace.objects.select_related("tenant").select_for_update(of=("self",))
+    rows = CacheNamespace.objects.select_related("tenant", "trust_group").select_for_update(of=("self",))
     row = rows.filter(tenant__slug=tenant, slug=slug).first()
     if row is None:
         raise NotFound(f"There is no namespace {namespace!r}.")
@@ -140,13 +152,16 @@ def _begin_generation(row: CacheNamespace) -> None:
     row.generation_at = timezone.now()
 
 
-def _facts(row: CacheNamespace) -> dict[str, object]:
+def namespace_facts(row: CacheNamespace) -> dict[str, object]:
     """Without the nonce: who holds the fleet key could make the salt from it."""
     return {
         "namespace": row.namespace_id,
         "name": row.name,
         "status": str(row.status),
         "generation": row.generation,
+        "isolation": str(row.isolation),
+        "project": row.project,
+        "trust_group": row.trust_group.slug if row.trust_group is not None else "",
         "on_stale": str(row.on_stale),
         "unknown_fields": str(row.unknown_fields),
         "model_names": list(row.model_names),
@@ -157,7 +172,7 @@ def _facts(row: CacheNamespace) -> dict[str, object]:
     }
 
 
-def _record(
+def record_namespace(
     row: CacheNamespace,
     *,
     actor: str,
@@ -165,14 +180,14 @@ def _record(
     before: dict[str, object] | None,
     reason: str = "",
     request_id: str = "",
-) -> None:
-    record(
+) -> AuditEntry:
+    return record(
         actor=actor,
         action=f"namespace.{verb}",
         object_type="namespace",
         object_id=row.namespace_id,
         before=before,
-        after=_facts(row),
+        after=namespace_facts(row),
         affects_routing=True,
         reason=reason,
         request_id=request_id,

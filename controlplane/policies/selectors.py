@@ -1,25 +1,20 @@
-"""Which watermark holds where, and why."""
+"""Which policy is set at a scope, and which watermark holds where."""
 
 from __future__ import annotations
 
-from django.db.models import Q
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from controlplane.policies.models import WatermarkPolicy
+from controlplane.policies.models import PolicyRevision, WatermarkPolicy
+from controlplane.policies.rows import find_row, stored
 from router.contract.snapshot import Watermark
-
-_RELATED = ("pool", "namespace__tenant")
 
 
 def find_policy(scope: str) -> WatermarkPolicy | None:
-    """The policy set for exactly `global`, `pool:<slug>` or `namespace:<tenant>/<slug>`."""
-    kind, _, name = scope.partition(":")
-    tenant, _, slug = name.partition("/")
-    wanted = {
-        "global": Q(scope="global") if not name else None,
-        "pool": Q(scope="pool", pool__slug=name),
-        "namespace": Q(scope="namespace", namespace__tenant__slug=tenant, namespace__slug=slug),
-    }.get(kind)
-    return WatermarkPolicy.objects.select_related(*_RELATED).filter(wanted).first() if wanted else None
+    """The watermark set for exactly `global`, `pool:<slug>` or `namespace:<tenant>/<slug>`."""
+    row = find_row(PolicyRevision.Kind.WATERMARK, scope)
+    assert row is None or isinstance(row, WatermarkPolicy)
+    return row
 
 
 def effective_watermark(*, pool: str, namespace: str | None = None) -> Watermark:
@@ -32,5 +27,18 @@ def effective_watermark(*, pool: str, namespace: str | None = None) -> Watermark
     return Watermark()
 
 
+def pool_watermarks(pools: Iterable[str]) -> dict[str, Watermark]:
+    """The watermark of each pool: its own, else the global one. One query."""
+    rows = stored(PolicyRevision.Kind.WATERMARK).exclude(scope=WatermarkPolicy.Scope.NAMESPACE)
+    own = {policy.scope_id: watermark_of(policy) for policy in rows}
+    everywhere = own.get("global", Watermark())
+    return {slug: own.get(f"pool:{slug}", everywhere) for slug in pools}
+
+
 def watermark_of(policy: WatermarkPolicy) -> Watermark:
     return Watermark(low=policy.low, high=policy.high, dwell_s=policy.dwell_s, source=policy.scope_id)
+
+
+def watermark_from(values: Mapping[str, Any], scope: str) -> Watermark:
+    """Of a revision's values."""
+    return Watermark(low=values["low"], high=values["high"], dwell_s=values["dwell_s"], source=scope)

@@ -38,6 +38,12 @@ class PromptTemplateVersion(models.Model):
     """Ordered list of {"kind": "static" | "semi_static" | "dynamic", "name": str, "text": str}."""
     digest = models.CharField(max_length=64, blank=True)
     """SHA-256 of the canonical segments, set at publication."""
+    tools_digest = models.CharField(max_length=64, blank=True)
+    """SHA-256 of the tools in its static segments, set at publication; "" = it has none."""
+    accepted_lints = models.JSONField(default=list, blank=True)
+    """Codes of errors that were accepted at publication; the reason is in the audit log."""
+    is_public = models.BooleanField(default=False)
+    """Its static text is on the allow-list of shared-public namespaces (S3.11); changed by `public_services` alone."""
     revision = models.PositiveIntegerField(default=1)
     created_at = models.DateTimeField(auto_now_add=True)
     published_at = models.DateTimeField(null=True, blank=True)
@@ -63,3 +69,30 @@ class PromptTemplateVersion(models.Model):
             ):
                 raise ValueError(f"{self} is published and cannot change")
         super().save(*args, **kwargs)
+
+
+class PromptGolden(models.Model):
+    """What a published version's static part was in tokens of a pool, when it was last accepted.
+
+    Recomputed by a tick: a tokenizer or chat template that was changed in place shows as another digest.
+    """
+
+    version = models.ForeignKey(PromptTemplateVersion, on_delete=models.CASCADE, related_name="goldens")
+    pool = models.CharField(max_length=48)
+    """Slug. Text: the pool may go while the version stays."""
+    tokenizer_digest = models.CharField(max_length=64)
+    chat_template_digest = models.CharField(max_length=64, blank=True)
+    tokens = models.PositiveIntegerField()
+    digest = models.CharField(max_length=64)
+    """SHA-256 of the token ids."""
+    accepted_at = models.DateTimeField()
+    checked_at = models.DateTimeField()
+    fault = models.CharField(max_length=500, blank=True)
+    """What the last check found; "" = as accepted."""
+
+    class Meta:
+        ordering = ("version", "pool")
+        constraints = [models.UniqueConstraint(fields=("version", "pool"), name="prompt_golden_unique")]
+
+    def __str__(self) -> str:
+        return f"{self.version} in {self.pool}"

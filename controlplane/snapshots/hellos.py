@@ -11,7 +11,8 @@ import redis
 from django.conf import settings
 
 from controlplane.errors import Invalid
-from controlplane.snapshots.models import RouterStatus
+from controlplane.revocations.services import note_epoch_reached
+from controlplane.snapshots.models import PublishedSnapshot, RouterStatus
 from router.contract.channels import ROUTERS_HASH
 from router.contract.hello import RouterHello, decode_hello
 
@@ -23,6 +24,7 @@ ROUTERS_READ_MAX = 1000
 VALKEY_TIMEOUT_S = 0.3
 ROUTER_ID_MAX = 128
 BOOT_MAX = 64
+DIGEST_MAX = 64
 """Characters, as in RouterStatus."""
 VERSION_MAX = 2**62
 """Versions beyond it are refused: they would not fit the database."""
@@ -42,18 +44,24 @@ def parse_hello(body: bytes) -> RouterHello:
         raise Invalid(f"router has 1–{ROUTER_ID_MAX} characters and boot 1–{BOOT_MAX}.")
     if not (0 <= hello.snapshot_version <= VERSION_MAX and 0 <= hello.epoch <= VERSION_MAX):
         raise Invalid("snapshot_version and epoch are counts.")
+    if len(hello.digest) > DIGEST_MAX or not hello.digest.isascii() or "\x00" in hello.digest:
+        raise Invalid(f"digest has at most {DIGEST_MAX} characters.")
     return hello
 
 
 def note_hello(hello: RouterHello, now: datetime) -> None:
-    """Keep the sign of life: at most one write each WRITE_EVERY_S, unless version or boot changed. Two queries."""
+    """Keep the sign of life: at most one write each WRITE_EVERY_S, unless what it says changed. Two queries, and three
+    more where it acknowledges something."""
     row = RouterStatus.objects.filter(router_id=hello.router).first()
+    said = (hello.boot, hello.snapshot_version, hello.epoch, _error(hello))
     if row is None:
         row = RouterStatus(router_id=hello.router)
-    elif (row.boot, row.snapshot_version, row.last_error) == (hello.boot, hello.snapshot_version, _error(hello)) and (
-        now - row.seen_at
-    ) < timedelta(seconds=WRITE_EVERY_S):
+    elif (row.boot, row.snapshot_version, row.epoch, row.last_error) == said and (now - row.seen_at) < timedelta(
+        seconds=WRITE_EVERY_S
+    ):
         return
+    elif (row.snapshot_version, row.epoch) != (hello.snapshot_version, hello.epoch):
+        note_acks(hello.router, version=hello.snapshot_version, epoch=hello.epoch, at=now)
     if row.version_at is None or row.snapshot_version != hello.snapshot_version:
         row.version_at = now
     _fill(row, hello, now)
@@ -64,9 +72,15 @@ def note_hello(hello: RouterHello, now: datetime) -> None:
         unique_fields=["router_id"],
         update_fields=[
             "boot", "snapshot_version", "epoch", "inflight", "admin_url", "last_error", "started_at", "seen_at",
-            "version_at",
+            "version_at", "digest",
         ],
     )  # fmt: skip
+
+
+def note_acks(router: str, *, version: int, epoch: int, at: datetime) -> None:
+    """Its epoch counts from a snapshot of this database only: epochs of one that was lost mean other revocations."""
+    if PublishedSnapshot.objects.filter(version=version).exists():
+        note_epoch_reached(router, epoch, at=at)
 
 
 def _fill(row: RouterStatus, hello: RouterHello, now: datetime) -> None:
@@ -76,6 +90,7 @@ def _fill(row: RouterStatus, hello: RouterHello, now: datetime) -> None:
     row.inflight = min(max(hello.inflight, 0), 2**31 - 1)
     row.admin_url = hello.admin_url.replace("\x00", "")[:300]
     row.last_error = _error(hello)
+    row.digest = hello.digest
     row.started_at = datetime.fromtimestamp(hello.started_at, UTC) if 0 < hello.started_at < 2**32 else None
     row.seen_at = now
 

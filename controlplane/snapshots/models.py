@@ -33,6 +33,8 @@ class RouterStatus(models.Model):
     inflight = models.PositiveIntegerField(default=0)
     admin_url = models.CharField(max_length=300, blank=True)
     last_error = models.CharField(max_length=500, blank=True)
+    digest = models.CharField(max_length=64, blank=True)
+    """Of the snapshot it serves; empty while it does not say."""
     started_at = models.DateTimeField(null=True)
     seen_at = models.DateTimeField()
     version_at = models.DateTimeField(null=True)

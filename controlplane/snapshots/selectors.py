@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -37,6 +37,10 @@ class RouterSeen:
     admin_url: str = ""
     last_error: str = ""
     """Why it refused the newest snapshot, if it did."""
+    digest: str = ""
+    """Of the snapshot it serves; "" while it does not say."""
+    behind_s: float | None = None
+    """For how long it has served something else than what is published; None = it serves what is published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class Rollout:
     """None while nothing is published."""
     epoch: int | None
     published_at: datetime | None
+    digest: str
     routers_total: int
     """Seen within FORGOTTEN_AFTER_S, stale ones included."""
     routers_on_version: int
@@ -96,17 +101,37 @@ def poll_state(*, served_version: int) -> PollState | None:
 def rollout(now: datetime | None = None) -> Rollout:
     """Read from what routers told the web server and what they left in Valkey, whichever is younger."""
     now = now or timezone.now()
-    published = PublishedSnapshot.objects.order_by("-version").values_list("version", "epoch", "created_at").first()
-    version, epoch, published_at = published or (None, None, None)
-    routers = _routers_seen(now)
+    kept = list(PublishedSnapshot.objects.order_by("-version").defer("document"))
+    version, epoch, published_at, digest = None, None, None, ""
+    if kept:
+        version, epoch, published_at, digest = kept[0].version, kept[0].epoch, kept[0].created_at, kept[0].digest
+    routers = [replace(router, behind_s=behind_s(router, kept, now)) for router in _routers_seen(now)]
     return Rollout(
         version=version,
         epoch=epoch,
         published_at=published_at,
+        digest=digest,
         routers_total=len(routers),
         routers_on_version=sum(router.state == "fresh" and router.version == version for router in routers),
         routers=routers,
     )
+
+
+def behind_s(router: RouterSeen, kept: Sequence[PublishedSnapshot], now: datetime) -> float | None:
+    """Seconds since the router should have served something else; `kept`: published snapshots, newest first.
+
+    One whose version is not kept any more has been behind at least since the oldest that is.
+    """
+    if not kept or (router.version == kept[0].version and router.digest in ("", kept[0].digest)):
+        return None
+    newer = [snapshot for snapshot in kept if snapshot.version > router.version]
+    since = (newer or kept[:1])[-1].created_at
+    return max(0.0, (now - since).total_seconds())
+
+
+def last_seen(now: datetime) -> dict[str, datetime]:
+    """Routers' latest signs of life, by id."""
+    return {router.router: now - timedelta(seconds=router.age_s) for router in _routers_seen(now)}
 
 
 def _routers_seen(now: datetime) -> list[RouterSeen]:
@@ -132,6 +157,7 @@ def _from_polls(rows: Iterable[RouterStatus], now: datetime) -> Iterable[RouterS
             inflight=row.inflight,
             admin_url=row.admin_url,
             last_error=row.last_error,
+            digest=row.digest,
         )
 
 
@@ -147,6 +173,7 @@ def _from_valkey(hellos: Iterable[RouterHello], now: datetime) -> Iterable[Route
             inflight=hello.inflight,
             admin_url=hello.admin_url,
             last_error=hello.last_error,
+            digest=hello.digest,
         )
 
 

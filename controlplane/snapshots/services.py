@@ -18,6 +18,8 @@ from django.utils import timezone
 from controlplane.audit.models import AuditEntry
 from controlplane.audit.services import lock_chain
 from controlplane.errors import Unavailable
+from controlplane.revocations.services import current_epoch, raise_epoch
+from controlplane.snapshots.announcing import announced
 from controlplane.snapshots.compiler import compile_snapshot
 from controlplane.snapshots.models import PublishedSnapshot
 from controlplane.snapshots.push import push_newest
@@ -29,21 +31,21 @@ log = logging.getLogger(__name__)
 SNAPSHOTS_KEPT = 50
 """For comparing and for questions about yesterday; about 250 bytes a key each."""
 
-REVOKING_ACTIONS = (
-    "tenant.suspend",
-    "tenant.revoke",
-    "namespace.suspend",
-    "namespace.revoke",
-    "namespace.rotate",
-    "key.revoke",
-)
-"""Audit actions that take something away: they raise the epoch, below which no router ever goes back."""
+WITHDRAWING_ACTIONS = ("tenant.suspend", "namespace.suspend", "namespace.rotate")
+"""Audit actions that take something away without being a revocation, which has an epoch of its own: their publication
+raises the epoch, below which no router ever goes back."""
 
 
 def publish_after_commit() -> None:
-    """Called after the commit of a change that affects routing. Never raises: what fails here is due still."""
+    """Called after the commit of a change that affects routing. Never raises: what fails here is due still.
+
+    A revocation is on its way to the routers while the snapshot that holds it is compiled. A transaction of many
+    changes calls it for each of them: the first publishes, and the others cost two small queries.
+    """
     try:
-        publish_pending()
+        with announced():
+            if publication_due():
+                publish_pending()
     except (DatabaseError, Unavailable):
         log.warning("publication after a commit failed; the next tick or poll makes up for it", exc_info=True)
 
@@ -114,7 +116,7 @@ def _store(
     document = sign_snapshot(
         compiled,
         version=max(last.version if last else 0, above.version) + 1,
-        epoch=max(_epoch(last), above.epoch),
+        epoch=_epoch(last, above=above.epoch),
         created_at=timezone.now().timestamp(),
         fleet_key=settings.FLEET_KEY,
     )
@@ -131,8 +133,10 @@ def _store(
     return fresh
 
 
-def _epoch(last: PublishedSnapshot | None) -> int:
-    if last is None:
-        return 1
-    revocations = AuditEntry.objects.filter(id__gt=last.through_audit_id, action__in=REVOKING_ACTIONS)
-    return last.epoch + 1 if revocations.exists() else last.epoch
+def _epoch(last: PublishedSnapshot | None, *, above: int) -> int:
+    """Of the snapshot being made: that of the newest revocation, and never below what was published or is in use."""
+    reached = max(current_epoch(), above, last.epoch if last else 0)
+    if last is not None:
+        withdrawn = AuditEntry.objects.filter(id__gt=last.through_audit_id, action__in=WITHDRAWING_ACTIONS)
+        reached = max(reached, last.epoch + 1) if withdrawn.exists() else reached
+    return reached if reached == current_epoch() else raise_epoch(to=reached)

@@ -8,11 +8,16 @@ from datetime import timedelta
 from celery import shared_task
 from django.utils import timezone
 
+from controlplane.revocations.services import forget_acks
 from controlplane.snapshots import services
+from controlplane.snapshots.announcing import announced
+from controlplane.snapshots.divergence import watch_routers
 from controlplane.snapshots.hellos import forget_routers
 from controlplane.snapshots.selectors import FORGOTTEN_AFTER_S
 
 RECONCILE_EVERY_S = 60.0
+ACKS_KEPT = timedelta(days=90)
+"""One row for each revocation and router; a router that never came back is not worth more."""
 _reconciled_at = -RECONCILE_EVERY_S
 """Monotonic time of this process's last full compilation."""
 
@@ -20,9 +25,12 @@ _reconciled_at = -RECONCILE_EVERY_S
 @shared_task(name="controlplane.snapshots.tasks.publish_pending", expires=8)
 def publish_pending() -> None:
     global _reconciled_at
-    if time.monotonic() - _reconciled_at >= RECONCILE_EVERY_S:
-        services.reconcile()
-        _reconciled_at = time.monotonic()
-    else:
-        services.publish_pending()
+    with announced():
+        if time.monotonic() - _reconciled_at >= RECONCILE_EVERY_S:
+            services.reconcile()
+            _reconciled_at = time.monotonic()
+        else:
+            services.publish_pending()
+    watch_routers(timezone.now())
     forget_routers(unseen_since=timezone.now() - timedelta(seconds=FORGOTTEN_AFTER_S))
+    forget_acks(made_before=timezone.now() - ACKS_KEPT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import time
 from datetime import timedelta
@@ -49,7 +50,7 @@ async def count_updates(web_url: str, cookie: str, updates: list[float]) -> None
         try:
             await socket.send(SUBSCRIBE)
             async for message in socket:
-                push = json.loads(message)
+                push = json.loads(gzip.decompress(message) if isinstance(message, bytes) else message)
                 if push.get("type") == "panels" and push.get("html") and len(updates) < UPDATES_MAX:
                     updates.append(time.time())
         except websockets.ConnectionClosed:

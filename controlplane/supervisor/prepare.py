@@ -36,7 +36,7 @@ def ensure_admin(run_dir: Path) -> str | None:
         return None
     password = secrets.token_urlsafe(PASSWORD_BYTES)
     write_private(run_dir / "admin-password", password + "\n")
-    User.objects.create_superuser(username=ADMIN_NAME, email="", password=password, role=User.Role.ADMIN)
+    User.objects.create_superuser(username=ADMIN_NAME, email="", password=password)
     return password
 
 

@@ -49,6 +49,8 @@ def web(around: Surroundings) -> Role:
     command = ["-m", "uvicorn", "controlplane.asgi:application", "--host", address.web_host]
     options = ["--port", str(address.web_port), "--no-access-log", "--log-level", "warning"]
     limits = ["--timeout-graceful-shutdown", str(WEB_DRAIN_S), "--ws-max-size", str(64 * 1024), "--no-server-header"]
+    # The dashboard packs what it sends once for all sockets; packing again for each would cost a core.
+    limits += ["--ws-per-message-deflate", "false"]
     return Role("web", [sys.executable, *command, *options, *limits], around.environment())
 
 

@@ -9,6 +9,8 @@ from controlplane.telemetry.models import (
     DecisionRecord,
     PrefixHeatRollup,
     RequestRollup,
+    RequestTotal,
+    SliceRollup,
     SourceProgress,
     WorkerRollup,
 )
@@ -18,6 +20,18 @@ from controlplane.telemetry.models import (
 class RequestRollupAdmin(ReadOnlyAdmin):
     list_display = ("start", "width_s", "namespace", "worker", "model", "requests", "prompt_tokens", "hit_tokens")
     list_filter = ("width_s",)
+
+
+@admin.register(RequestTotal)
+class RequestTotalAdmin(ReadOnlyAdmin):
+    list_display = ("start", "width_s", "pool", "model", "requests", "prompt_tokens", "hit_tokens")
+    list_filter = ("width_s",)
+
+
+@admin.register(SliceRollup)
+class SliceRollupAdmin(ReadOnlyAdmin):
+    list_display = ("start", "width_s", "slice", "name", "model", "requests", "prompt_tokens", "hit_tokens")
+    list_filter = ("width_s", "slice")
 
 
 @admin.register(WorkerRollup)

@@ -88,6 +88,10 @@ class SourceSeries(Series):
     """Prompt tokens by where their KV came from, as the workers count: `local_compute`, `local_cache_hit`, …"""
 
     by_source: dict[str, Values]
+    loaded_bytes: Values
+    """KV loaded from other tiers and workers; 0 where no connector counts it."""
+    load_ms: Values
+    """Time of those transfers, added up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +116,14 @@ class HeatMap(Series):
     unit: str
     workers: list[str]
     values: list[Values]
+    left_out: int = 0
+    """Workers that are not drawn: those shown have the highest mean."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvUseSeries(Series):
+    kv_use_max: Values
+    """Of the fullest worker, 0…1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

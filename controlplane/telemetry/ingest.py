@@ -15,10 +15,19 @@ import msgspec
 from django.db import transaction
 
 from controlplane.fleet.findings import Observation, observe
+from controlplane.telemetry.breaks import add_breaks
 from controlplane.telemetry.kv_status import store_kv_status
 from controlplane.telemetry.merge import Contribution, Values
 from controlplane.telemetry.models import DecisionRecord, SourceProgress
-from controlplane.telemetry.rollups import HEAT_TABLE, REQUEST_TABLE, WORKER_TABLE, add, lock_until_commit
+from controlplane.telemetry.rollups import (
+    EVICTION_TABLE,
+    HEAT_TABLE,
+    REQUEST_TABLE,
+    SLICE_TABLE,
+    WORKER_TABLE,
+    add,
+    lock_until_commit,
+)
 from controlplane.telemetry.shipment_check import (
     HISTOGRAMS,
     ShipmentRefused,
@@ -27,13 +36,20 @@ from controlplane.telemetry.shipment_check import (
     read_shipment,
 )
 from controlplane.telemetry.shipment_sinks import hand_over
+from controlplane.telemetry.slices import SLICE_FIELDS, slice_contributions
 from router.contract.telemetry import DecisionSample, KvRow, PrefixHeat, RequestRow, Shipment
 
 INGEST_LOCK_ID = 0x54494445_00000004
 _REQUEST_DIMS = ("tenant", "namespace", "pool", "worker", "model", "template")
 _REQUEST_SUMS = tuple(
-    name for name in RequestRow.__struct_fields__ if name not in (*_REQUEST_DIMS, *HISTOGRAMS, "errors", "spills")
+    name
+    for name in RequestRow.__struct_fields__
+    if name not in (*_REQUEST_DIMS, *HISTOGRAMS, *SLICE_FIELDS, "errors", "spills")
 )
+
+_HEAT_FIELDS = (
+    "head_tokens", "prompt_tokens", "hit_tokens", "queue_ms", "spills", "placed", "load", "homes", "holders",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -114,9 +130,12 @@ def _add_rows(shipments: Sequence[Shipment], now: datetime) -> None:
     # An idle router adds zeros to the row without dimensions: so an idle bucket differs from a gap.
     requests += [request_contribution(s.at, RequestRow()) for s in shipments if s.router is not None]
     add(REQUEST_TABLE, requests, now_s=now_s)
+    add(SLICE_TABLE, slice_contributions(shipments), now_s=now_s)
     kv = [(shipment.at, row) for shipment in shipments for row in shipment.kv]
     add(WORKER_TABLE, [kv_contribution(at, row) for at, row in kv], now_s=now_s)
+    add(EVICTION_TABLE, [eviction_contribution(at, row) for at, row in kv if heard(row)], now_s=now_s)
     add(HEAT_TABLE, [heat_contribution(s.at, row) for s in shipments for row in s.heat], now_s=now_s)
+    add_breaks([(s.at, row) for s in shipments for row in s.breaks])
     DecisionRecord.objects.bulk_create(
         [_decision(sample) for shipment in shipments for sample in shipment.decisions], ignore_conflicts=True
     )
@@ -148,14 +167,25 @@ def kv_contribution(at_s: float, row: KvRow) -> Contribution:
         "event_gaps": row.gaps,
         "resident_blocks": row.resident_blocks,
     }
-    if row.state in ("down", "silent"):
+    if not heard(row):
         # Nothing was heard: churn is unknown, not zero.
         values = {"resident_blocks": None, "event_gaps": row.gaps}
     return Contribution(at_s=at_s, dims=(row.worker,), values=values)
 
 
+def heard(row: KvRow) -> bool:
+    return row.state not in ("down", "silent")
+
+
+def eviction_contribution(at_s: float, row: KvRow) -> Contribution:
+    values: Values = {"seconds": 1, "evicted": row.evicted, "restored_of": row.restored_of}
+    values |= {"lifetime": _text_keys(row.lifetime), "restore_gap": _text_keys(row.restore_gap)}
+    return Contribution(at_s=at_s, dims=(row.worker.partition("/")[0],), values=values)
+
+
 def heat_contribution(at_s: float, row: PrefixHeat) -> Contribution:
-    values: Values = {"requests": sum(row.by_worker.values()), "by_worker": row.by_worker, "tokens": row.tokens}
+    values: Values = {name: getattr(row, name) for name in _HEAT_FIELDS if getattr(row, name)}
+    values |= {"requests": sum(row.by_worker.values()), "by_worker": row.by_worker, "tokens": row.tokens}
     return Contribution(at_s=at_s, dims=(row.namespace, row.pool, row.prefix), values=values)
 
 
@@ -170,6 +200,9 @@ def _decision(sample: DecisionSample) -> DecisionRecord:
         outcome=sample.outcome,
         reason=sample.reason,
         ttft_ms=sample.ttft_ms,
+        model=sample.model,
+        predicted_hit_tokens=sample.predicted_hit_tokens,
+        cached_tokens=sample.cached_tokens,
         detail=msgspec.to_builtins(sample),
     )
 

@@ -7,7 +7,7 @@ A contribution is a sparse dict: a field that is not in it is left alone. The on
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Values = dict[str, Any]
@@ -40,6 +40,8 @@ REQUESTS = Shape(
     dicts=("errors", "spills", "ttft_hit", "ttft_partial", "ttft_miss", "ttft_unknown", "duration", "decision_us"),
 )  # fmt: skip
 
+TOTALS = replace(REQUESTS, dims=("pool", "model"))
+
 WORKERS = Shape(
     dims=("worker",),
     sums=(
@@ -47,14 +49,49 @@ WORKERS = Shape(
         "kv_use_samples", "delta_samples", "counter_resets", "prefix_query_tokens", "prefix_hit_tokens",
         "prompt_tokens", "generation_tokens", "preemptions", "requests_finished", "ttft_sum_s", "ttft_count",
         "queue_sum_s", "queue_count", "kv_samples", "stored_blocks", "removed_blocks", "restored_blocks", "cleared",
-        "event_gaps", "gpu_samples", "gpu_util_sum", "gpu_power_sum_w", "xid_errors",
+        "event_gaps", "loaded_bytes", "load_s", "gpu_samples", "gpu_util_sum", "gpu_power_sum_w", "xid_errors",
     ),
     dicts=("prompt_tokens_by_source", "ttft_buckets", "queue_buckets"),
     maxes=("running_max", "waiting_max", "kv_use_max", "gpu_memory_used_max_mib"),
     lasts=("resident_blocks",),
 )  # fmt: skip
 
-HEAT = Shape(dims=("namespace", "pool", "prefix"), sums=("requests",), dicts=("by_worker",), maxes=("tokens",))
+SLICES = Shape(
+    dims=("slice", "name", "tenant", "template", "pool", "model"),
+    sums=(
+        "requests", "unknown_prompt_tokens", "prompt_tokens", "repeated_tokens", "best_hit_tokens",
+        "expected_hit_tokens", "hit_tokens", "unjudged_tokens", "saved_prefill_ms",
+    ),
+    dicts=("routing_loss", "hit_size", "cohorts"),
+)  # fmt: skip
+
+CHURN = ("stored", "removed", "restored")
+WORKER_TOTALS = Shape(
+    dims=("pool",),
+    sums=(
+        "delta_samples", "loaded_bytes", "load_s", "kv_use_samples", "kv_samples", "event_gaps",
+        *(f"{name}_per_min" for name in CHURN),
+    ),
+    dicts=("prompt_tokens_by_source",),
+    maxes=("kv_use_max",),
+)  # fmt: skip
+
+
+def churn_rates(row: Mapping[str, Any]) -> Values:
+    """Blocks a minute of one worker's row, at the rate of the seconds that its subscriber reported."""
+    seconds = row.get("kv_samples", 0)
+    return {f"{name}_per_min": row.get(f"{name}_blocks", 0) * 60 / seconds if seconds else 0.0 for name in CHURN}
+
+
+HEAT = Shape(
+    dims=("namespace", "pool", "prefix"),
+    sums=("requests", "prompt_tokens", "hit_tokens", "queue_ms", "spills", "placed"),
+    dicts=("by_worker",),
+    maxes=("tokens", "head_tokens", "load", "homes"),
+    lasts=("holders",),
+)
+
+EVICTIONS = Shape(dims=("pool",), sums=("seconds",), dicts=("evicted", "restored_of", "lifetime", "restore_gap"))
 
 
 @dataclass(frozen=True, slots=True)

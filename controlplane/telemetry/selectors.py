@@ -4,9 +4,8 @@ without rows are gaps. Each function takes at most three queries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.utils import timezone
 
@@ -17,22 +16,19 @@ from controlplane.telemetry.figures import (
     HeatMap,
     HitTokensSeries,
     HotPrefix,
+    KvUseSeries,
     SourceSeries,
     SpillSeries,
     TtftSeries,
 )
-from controlplane.telemetry.merge import HEAT, REQUESTS, WORKERS, Values, merge_into, merged_counts
+from controlplane.telemetry.heat import heat_grid, hottest, request_cells, worker_cells
+from controlplane.telemetry.merge import HEAT, REQUESTS, Values, merge_into
 from controlplane.telemetry.models import PrefixHeatRollup
-from controlplane.telemetry.rollup_rows import (
-    quantile_of,
-    reported_starts,
-    request_rows,
-    segments_q,
-    worker_rows,
-)
+from controlplane.telemetry.rollup_rows import RequestReading, quantile_of, read_requests, segments_q
 from controlplane.telemetry.sources import freshness, routers
 from controlplane.telemetry.tiles import fleet_tiles
-from controlplane.telemetry.windows import Grid, Scope, Segment, aligned_pair, cover, floor_to, grid_of
+from controlplane.telemetry.windows import Grid, Scope, aligned_pair, cover, grid_of, series_head
+from controlplane.telemetry.worker_sums import SOURCES, Sums, worker_sums
 
 __all__ = [
     "churn_series",
@@ -40,10 +36,13 @@ __all__ = [
     "freshness",
     "heat_map",
     "hit_tokens_series",
+    "hits_and_ttft",
     "hot_prefixes",
+    "kv_use_series",
     "last_minutes",
     "prompt_by_source_series",
     "routers",
+    "sources_and_churn",
     "spill_series",
     "ttft_series",
 ]
@@ -55,12 +54,28 @@ def last_minutes(minutes: float, *, now: datetime | None = None, tenant: str = "
     return Scope(from_=to - timedelta(minutes=minutes), to=to, tenant=tenant, namespace=namespace)
 
 
+_HIT_FIELDS = ("prompt_tokens", "hit_tokens", "predicted_hit_tokens", "hit_prompt_tokens")
+_TTFT_FIELDS = ("ttft_hit", "ttft_miss")
+SERIES_FIELDS = (*_HIT_FIELDS, *_TTFT_FIELDS)
+
+
 def hit_tokens_series(scope: Scope, *, now: datetime | None = None) -> HitTokensSeries:
     now = now or timezone.now()
-    fields = ("prompt_tokens", "hit_tokens", "predicted_hit_tokens", "hit_prompt_tokens")
-    grid, sums = _request_buckets(scope, fields, now)
+    return _hit_tokens(*_request_buckets(scope, _HIT_FIELDS, now), now)
+
+
+def hits_and_ttft(
+    scope: Scope, *, now: datetime | None = None, reading: RequestReading | None = None
+) -> tuple[HitTokensSeries, TtftSeries]:
+    """`hit_tokens_series` and `ttft_series` of one reading of the rows, which may be of more than the scope's grid."""
+    now = now or timezone.now()
+    grid, sums = _request_buckets(scope, SERIES_FIELDS, now, reading)
+    return _hit_tokens(grid, sums, now), _ttft(grid, sums, now)
+
+
+def _hit_tokens(grid: Grid, sums: list[Values | None], now: datetime) -> HitTokensSeries:
     return HitTokensSeries(
-        **_head(grid, now),
+        **series_head(grid, now),
         prompt_tokens=_column(sums, "prompt_tokens"),
         delivered_hit_tokens=_column(sums, "hit_tokens"),
         predicted_hit_tokens=_column(sums, "predicted_hit_tokens"),
@@ -75,30 +90,93 @@ def _unknown_share(row: Values | None) -> float | None:
     return max(0.0, 1 - known)
 
 
-def prompt_by_source_series(scope: Scope, *, now: datetime | None = None) -> SourceSeries:
-    """Honours the scope's pool and worker only: workers do not know tenants."""
+def sources_and_churn(
+    scope: Scope, *, now: datetime | None = None, sums: WorkerSums | None = None
+) -> tuple[SourceSeries, ChurnSeries]:
+    """`prompt_by_source_series` and `churn_series` of one reading of the rows, which may be of more than the grid."""
     now = now or timezone.now()
     grid = grid_of(scope, now=now)
-    totals: list[dict[str, float] | None] = [None] * grid.count
-    for start, _, values in worker_rows(scope, grid, ("delta_samples", "prompt_tokens_by_source")):
-        index = grid.index_of(start)
-        if index is not None and values["delta_samples"]:
-            totals[index] = merged_counts(totals[index] or {}, values["prompt_tokens_by_source"])
-    sources = sorted({source for row in totals if row for source in row})
-    by_source = {name: [None if row is None else row.get(name, 0.0) for row in totals] for name in sources}
-    return SourceSeries(**_head(grid, now), by_source=by_source)
+    buckets = _worker_buckets(grid, worker_sums(scope, [grid.segment]) if sums is None else sums)
+    return _by_source(grid, buckets, now), _churn(grid, buckets, now)
+
+
+def prompt_by_source_series(scope: Scope, *, now: datetime | None = None) -> SourceSeries:
+    """Honours the scope's pool and worker only: workers do not know tenants."""
+    return sources_and_churn(scope, now=now)[0]
+
+
+def churn_series(scope: Scope, *, now: datetime | None = None) -> ChurnSeries:
+    """Honours the scope's pool and worker only. A worker that reported half of a bucket counts at its own rate."""
+    return sources_and_churn(scope, now=now)[1]
+
+
+def kv_use_series(scope: Scope, *, now: datetime, sums: WorkerSums | None = None) -> KvUseSeries:
+    """KV use of the fullest worker. Honours the scope's pool and worker only."""
+    grid = grid_of(scope, now=now)
+    buckets = _worker_buckets(grid, worker_sums(scope, [grid.segment]) if sums is None else sums)
+    worst = [max((row["kv_use"] for row in rows if row["kv_use"] is not None), default=None) for rows in buckets]
+    return KvUseSeries(**series_head(grid, now), kv_use_max=worst)
+
+
+WorkerSums = list[tuple[int, datetime, Sums]]
+_Buckets = list[list[Sums]]
+"""The rows of each bucket of a grid."""
+
+
+def _worker_buckets(grid: Grid, sums: WorkerSums) -> _Buckets:
+    buckets: _Buckets = [[] for _ in range(grid.count)]
+    for width_s, start, row in sums:
+        index = grid.index_of(start) if width_s == grid.width_s else None
+        if index is not None:
+            buckets[index].append(row)
+    return buckets
+
+
+def _by_source(grid: Grid, buckets: _Buckets, now: datetime) -> SourceSeries:
+    polled = [[row for row in rows if row["delta_samples"]] for rows in buckets]
+
+    def total(name: str, factor: float = 1.0) -> list[float | None]:
+        return [sum(row[name] or 0.0 for row in rows) * factor if rows else None for rows in polled]
+
+    told = [name for name in SOURCES if any(row[f"source_{name}"] is not None for rows in polled for row in rows)]
+    return SourceSeries(
+        **series_head(grid, now),
+        by_source={name: total(f"source_{name}") for name in told},
+        loaded_bytes=total("loaded_bytes"),
+        load_ms=total("load_s", 1000.0),
+    )
+
+
+def _churn(grid: Grid, buckets: _Buckets, now: datetime) -> ChurnSeries:
+    heard = [[row for row in rows if row["stored"] is not None] for rows in buckets]
+
+    def rate(name: str) -> list[float | None]:
+        """Of a bucket of several rows: their mean, for each is a rate already."""
+        return [sum(row[name] for row in rows) / len(rows) if rows else None for rows in heard]
+
+    stored, removed = rate("stored"), rate("removed")
+    return ChurnSeries(
+        **series_head(grid, now),
+        stored_per_min=stored,
+        removed_per_min=removed,
+        net_per_min=[None if s is None or r is None else s - r for s, r in zip(stored, removed, strict=True)],
+        restored_per_min=rate("restored"),
+        gaps=[sum(row["gaps"] for row in rows) if rows else None for rows in heard],
+    )
 
 
 def ttft_series(scope: Scope, *, now: datetime | None = None) -> TtftSeries:
     now = now or timezone.now()
-    grid, sums = _request_buckets(scope, ("ttft_hit", "ttft_miss"), now)
+    return _ttft(*_request_buckets(scope, _TTFT_FIELDS, now), now)
 
+
+def _ttft(grid: Grid, sums: list[Values | None], now: datetime) -> TtftSeries:
     def column(name: str, q: float) -> list[float | None]:
         return [quantile_of(row.get(name, {}), q) if row else None for row in sums]
 
     hit_p50, miss_p50 = column("ttft_hit", 0.5), column("ttft_miss", 0.5)
     return TtftSeries(
-        **_head(grid, now),
+        **series_head(grid, now),
         hit_p50_ms=hit_p50,
         hit_p95_ms=column("ttft_hit", 0.95),
         miss_p50_ms=miss_p50,
@@ -111,94 +189,40 @@ def ttft_series(scope: Scope, *, now: datetime | None = None) -> TtftSeries:
     )
 
 
-def heat_map(scope: Scope, measure: str, *, now: datetime | None = None) -> HeatMap:
+def heat_map(
+    scope: Scope, measure: str, *, now: datetime | None = None, workers: Collection[str] | None = None
+) -> HeatMap:
     """`measure`: a key of `figures.HEAT_MEASURES`; anything else raises ValueError.
 
-    All measures but `requests` come from the workers and honour the scope's pool and worker only.
+    All measures but `requests` come from the workers and honour the scope's pool and worker only. Of more than
+    HEAT_ROWS_MAX workers those with the highest mean are drawn. `workers`: ids of all workers, by whoever has them.
     """
     if measure not in HEAT_MEASURES:
         raise ValueError(f"unknown measure {measure!r}")
     now = now or timezone.now()
-    grid = grid_of(scope, now=now)
-    cells = _request_cells(scope, grid) if measure == "requests" else _worker_cells(scope, grid, measure)
-    workers = sorted(cells.keys() | _workers_of(scope))
+    grid = heat_grid(scope, now=now)
+    known = _workers_in(scope, _worker_ids() if workers is None else workers)
+    cells = request_cells(scope, grid) if measure == "requests" else worker_cells(scope, grid, measure, known)
+    shown, left_out = hottest(cells, known)
     empty: list[float | None] = [None] * grid.count
     return HeatMap(
-        **_head(grid, now),
+        **series_head(grid, now),
         measure=measure,
         unit=HEAT_MEASURES[measure],
-        workers=workers,
-        values=[cells.get(worker, empty) for worker in workers],
+        workers=shown,
+        values=[cells.get(worker, empty) for worker in shown],
+        left_out=left_out,
     )
 
 
-def _workers_of(scope: Scope) -> set[str]:
-    listed = Worker.objects.select_related("pool")
-    names = {worker.worker_id for worker in (listed.filter(pool__slug=scope.pool) if scope.pool else listed)}
-    return names & {scope.worker} if scope.worker else names
+def _worker_ids() -> list[str]:
+    return [worker.worker_id for worker in Worker.objects.select_related("pool")]
 
 
-_MEASURE_FIELDS = {
-    # measure: (sum, divisor, factor)
-    "kv_use": ("kv_use_sum", "kv_use_samples", 1.0),
-    "running": ("running_sum", "running_samples", 1.0),
-    "hit_share": ("prefix_hit_tokens", "prefix_query_tokens", 1.0),
-    "evictions": ("removed_blocks", "kv_samples", 60.0),
-}
-
-
-def _worker_cells(scope: Scope, grid: Grid, measure: str) -> dict[str, list[float | None]]:
-    part, whole, factor = _MEASURE_FIELDS[measure]
-    sums: dict[str, list[list[float]]] = {}
-    for start, worker, values in worker_rows(scope, grid, (part, whole)):
-        index = grid.index_of(start)
-        if index is not None:
-            cell = sums.setdefault(worker, [[0.0, 0.0] for _ in range(grid.count)])[index]
-            cell[0] += values[part]
-            cell[1] += values[whole]
-    return {
-        worker: [None if not divisor else value * factor / divisor for value, divisor in cells]
-        for worker, cells in sums.items()
-    }
-
-
-def _request_cells(scope: Scope, grid: Grid) -> dict[str, list[float | None]]:
-    """Requests per second by worker; 0 where routers reported and sent it nothing."""
-    reported = {index for start in reported_starts(grid) if (index := grid.index_of(start)) is not None}
-    cells: dict[str, list[float | None]] = {}
-    segments = [Segment(grid.width_s, grid.first, grid.end)]
-    for start, values in request_rows(scope, segments, ("worker", "requests"), presence=False):
-        index = grid.index_of(start)
-        if index is not None and values["worker"]:
-            row = cells.setdefault(values["worker"], [0.0 if i in reported else None for i in range(grid.count)])
-            row[index] = (row[index] or 0.0) + values["requests"] / grid.step_s
-    return cells
-
-
-def churn_series(scope: Scope, *, now: datetime | None = None) -> ChurnSeries:
-    """Honours the scope's pool and worker only. A worker that reported half of a bucket counts at its own rate."""
-    now = now or timezone.now()
-    grid = grid_of(scope, now=now)
-    fields = ("kv_samples", "stored_blocks", "removed_blocks", "restored_blocks", "event_gaps")
-    workers: dict[tuple[int, str], Values] = {}
-    for start, worker, values in worker_rows(scope, grid, fields):
-        index = grid.index_of(start)
-        if index is not None:
-            merge_into(WORKERS, workers.setdefault((index, worker), {}), values)
-    rates: list[Values | None] = [None] * grid.count
-    for (index, _), values in workers.items():
-        if values["kv_samples"]:
-            rate = {name: values[name] * 60 / values["kv_samples"] for name in fields[1:4]}
-            merge_into(WORKERS, _at(rates, index), rate | {"event_gaps": values["event_gaps"]})
-    stored, removed = _column(rates, "stored_blocks"), _column(rates, "removed_blocks")
-    return ChurnSeries(
-        **_head(grid, now),
-        stored_per_min=stored,
-        removed_per_min=removed,
-        net_per_min=[None if s is None or r is None else s - r for s, r in zip(stored, removed, strict=True)],
-        restored_per_min=_column(rates, "restored_blocks"),
-        gaps=_column(rates, "event_gaps"),
-    )
+def _workers_in(scope: Scope, workers: Collection[str]) -> set[str]:
+    if scope.worker:
+        return {scope.worker} & set(workers)
+    return {name for name in workers if not scope.pool or name.startswith(f"{scope.pool}/")}
 
 
 def spill_series(scope: Scope, *, now: datetime | None = None) -> SpillSeries:
@@ -207,7 +231,7 @@ def spill_series(scope: Scope, *, now: datetime | None = None) -> SpillSeries:
     reasons = sorted({reason for row in sums if row for reason in row.get("spills", {})})
     by_reason = {name: [None if row is None else float(row.get("spills", {}).get(name, 0)) for row in sums]
                  for name in reasons}  # fmt: skip
-    return SpillSeries(**_head(grid, now), by_reason=by_reason, requests=_column(sums, "requests"))
+    return SpillSeries(**series_head(grid, now), by_reason=by_reason, requests=_column(sums, "requests"))
 
 
 def hot_prefixes(scope: Scope, *, limit: int = 20, now: datetime | None = None) -> list[HotPrefix]:
@@ -242,14 +266,16 @@ def _hot_prefix(key: tuple[str, str, str], values: Values) -> HotPrefix:
     )
 
 
-def _request_buckets(scope: Scope, fields: Sequence[str], now: datetime) -> tuple[Grid, list[Values | None]]:
+def _request_buckets(
+    scope: Scope, fields: Sequence[str], now: datetime, reading: RequestReading | None = None
+) -> tuple[Grid, list[Values | None]]:
     """Summed fields for each bucket of the scope's grid; None where nobody reported."""
     grid = grid_of(scope, now=now)
     sums: list[Values | None] = [None] * grid.count
-    for start, values in request_rows(scope, [Segment(grid.width_s, grid.first, grid.end)], fields):
+    for start, values in (reading or read_requests(scope, [grid.segment], fields)).within([grid.segment]):
         index = grid.index_of(start)
         if index is not None:
-            merge_into(REQUESTS, _at(sums, index), values)
+            merge_into(REQUESTS, _at(sums, index), {name: values[name] for name in fields} if values else values)
     return grid, sums
 
 
@@ -262,12 +288,3 @@ def _at(rows: list[Values | None], index: int) -> Values:
 
 def _column(rows: Sequence[Values | None], name: str) -> list[float | None]:
     return [None if row is None else float(row.get(name, 0)) for row in rows]
-
-
-def _head(grid: Grid, now: datetime) -> dict[str, Any]:
-    open_from = floor_to(now, grid.step_s)
-    # The grid may begin off the clock's own multiples of a long step: the open bucket is the one that holds now.
-    index = grid.index_of(now)
-    if index is not None:
-        open_from = grid.starts()[index]
-    return {"buckets": grid.starts(), "step_s": grid.step_s, "open_from": open_from if open_from < grid.end else None}

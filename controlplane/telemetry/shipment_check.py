@@ -8,9 +8,11 @@ from typing import Any
 
 import msgspec
 
+from router.contract.cohorts import KEY_MAX
 from router.contract.histogram import INDEX_MAX, INDEX_MIN
 from router.contract.telemetry import (
     ERROR_KINDS,
+    ROUTING_LOSSES,
     SHIPMENT_BYTES_MAX,
     SPILL_REASONS,
     KvRow,
@@ -29,8 +31,10 @@ BEHIND_S_MAX = 7 * 86_400.0
 """Older telemetry than the minute rows' retention is refused."""
 
 HISTOGRAMS = ("ttft_hit", "ttft_partial", "ttft_miss", "ttft_unknown", "duration", "decision_us")
+KV_HISTOGRAMS = ("lifetime", "restore_gap")
 _LENGTHS = {"tenant": 48, "namespace": 100, "pool": 48, "worker": 100, "model": 200, "template": 64, "prefix": 32,
-            "request_id": 64, "reason": 30, "outcome": 30, "source": 100, "boot": 64, "state": 20}  # fmt: skip
+            "request_id": 64, "reason": 30, "outcome": 30, "source": 100, "boot": 64, "state": 20,
+            "owners": 201, "evidence": 32, "kind": 10}  # fmt: skip
 
 
 class ShipmentRefused(ValueError):
@@ -57,6 +61,7 @@ def _check(shipment: Shipment, now_s: float) -> None:
         raise ShipmentRefused("source, boot or seq is missing")
     rows: Sequence[Sequence[msgspec.Struct]] = (
         [shipment], shipment.requests, shipment.violations, shipment.decisions, shipment.heat, shipment.kv,
+        shipment.breaks,
     )  # fmt: skip
     if any(len(kind) > ROWS_MAX for kind in rows):
         raise ShipmentRefused(f"more than {ROWS_MAX} rows of one kind")
@@ -78,6 +83,8 @@ def _check_fields(row: msgspec.Struct) -> None:
             _check_number(name, value)
         elif isinstance(value, dict):
             _check_counts(name, value)
+        elif isinstance(value, list) and value and isinstance(value[0], str):
+            _check_names(name, value)
 
 
 def _check_text(name: str, value: str) -> None:
@@ -99,8 +106,17 @@ def _check_counts(name: str, counts: Mapping[Any, Any]) -> None:
             _check_number(name, value)
 
 
+def _check_names(name: str, values: Sequence[str]) -> None:
+    if len(values) > ROWS_MAX:
+        raise ShipmentRefused(f"{name} has too many entries")
+    for value in values:
+        _check_text("worker", value)
+
+
 def _check_request(row: RequestRow) -> None:
-    for name in HISTOGRAMS:
+    if any(not 0 <= key <= KEY_MAX for key in row.cohorts):
+        raise ShipmentRefused("cohorts has a key outside the cohorts")
+    for name in (*HISTOGRAMS, "hit_size"):
         if any(not INDEX_MIN <= index <= INDEX_MAX for index in getattr(row, name)):
             raise ShipmentRefused(f"{name} has a bucket outside the histogram")
 
@@ -108,6 +124,11 @@ def _check_request(row: RequestRow) -> None:
 def _check_kv(row: KvRow) -> None:
     if not row.worker:
         raise ShipmentRefused("a KV row without worker")
+    for name in KV_HISTOGRAMS:
+        if any(not INDEX_MIN <= index <= INDEX_MAX for index in getattr(row, name)):
+            raise ShipmentRefused(f"{name} has a bucket outside the histogram")
+    for label in (*row.evicted, *row.restored_of):
+        _check_text("owners", label)
 
 
 def closed(counts: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
@@ -122,6 +143,10 @@ def closed(counts: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
 
 def closed_errors(row: RequestRow) -> dict[str, int]:
     return closed(row.errors, ERROR_KINDS)
+
+
+def closed_losses(row: RequestRow) -> dict[str, int]:
+    return closed(row.routing_loss, ROUTING_LOSSES)
 
 
 def closed_spills(row: RequestRow) -> dict[str, int]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import Max
 from django.utils import timezone
 
 from controlplane.fleet.models import WorkerStatus
-from controlplane.fleet.selectors import stale_after_s
+from controlplane.fleet.selectors import WorkerRow, stale_after_s
 from controlplane.telemetry.figures import RouterRow, SourceFreshness
 from controlplane.telemetry.models import SourceProgress
 
@@ -19,18 +22,39 @@ SOURCE_STALE_AFTER_S = 6.0
 ROUTERS_LISTED_FOR = timedelta(minutes=10)
 
 
-def freshness(*, now: datetime | None = None) -> list[SourceFreshness]:
-    """Routers, KV-event subscriber and polls: when each last spoke. Two queries."""
+Spoken = dict[str, datetime]
+"""Source → time of its newest second."""
+
+
+def last_spoken() -> Spoken:
+    """Of every source that is remembered. One query."""
+    rows = SourceProgress.objects.values("source").annotate(newest=Max("last_at")).order_by("source")
+    return {row["source"]: row["newest"] for row in rows}
+
+
+def freshness(
+    *, now: datetime | None = None, spoken: Spoken | None = None, workers: Sequence[WorkerRow] | None = None
+) -> list[SourceFreshness]:
+    """Routers, KV-event subscriber and polls: when each last spoke. Two queries.
+
+    `spoken`, `workers` (all of them): by whoever has them already.
+    """
     now = now or timezone.now()
     since = now - ROUTERS_LISTED_FOR
-    spoken = SourceProgress.objects.values("source").annotate(newest=Max("last_at")).order_by("source")
     found = [
-        _fresh(row["source"], "kv-events" if row["source"] == KV_SOURCE else "router", row["newest"], now)
-        for row in spoken
-        if row["newest"] >= since or row["source"] == KV_SOURCE
+        _fresh(source, "kv-events" if source == KV_SOURCE else "router", newest, now)
+        for source, newest in (last_spoken() if spoken is None else spoken).items()
+        if newest >= since or source == KV_SOURCE
     ]
-    polled = WorkerStatus.objects.aggregate(newest=Max("ok_at"))["newest"]
-    return [*found, _fresh("polls", "polls", polled, now, stale_after_s=stale_after_s())]
+    return [*found, _fresh("polls", "polls", _polled_at(workers, now), now, stale_after_s=stale_after_s())]
+
+
+def _polled_at(workers: Sequence[WorkerRow] | None, now: datetime) -> datetime | None:
+    if workers is None:
+        newest: datetime | None = WorkerStatus.objects.aggregate(newest=Max("ok_at"))["newest"]
+        return newest
+    ages_s = [row.poll_age_s for row in workers if row.poll_age_s is not None]
+    return now - timedelta(seconds=min(ages_s)) if ages_s else None
 
 
 def _fresh(
@@ -51,6 +75,29 @@ def routers(*, now: datetime | None = None) -> list[RouterRow]:
     return [_router_row(row, now) for _, row in sorted(newest.items())]
 
 
+@dataclass(frozen=True, slots=True)
+class RouterWord:
+    """A router's last word about itself, and the last one of its boot before."""
+
+    router: str
+    last_at: datetime
+    state: dict[str, Any]
+    """`RouterState` as JSON."""
+    state_before: dict[str, Any] | None
+
+
+def last_words(now: datetime) -> list[RouterWord]:
+    """Of the routers heard of within the last ten minutes. One query."""
+    rows = SourceProgress.objects.filter(last_at__gte=now - ROUTERS_LISTED_FOR, router_state__isnull=False)
+    boots: dict[str, list[SourceProgress]] = {}
+    for row in rows.order_by("source", "applied_at", "last_at"):
+        boots.setdefault(row.source, []).append(row)
+    return [
+        RouterWord(source, own[-1].last_at, own[-1].router_state or {}, own[-2].router_state if own[1:] else None)
+        for source, own in boots.items()
+    ]
+
+
 def _router_row(row: SourceProgress, now: datetime) -> RouterRow:
     state = row.router_state or {}
     return RouterRow(
@@ -68,7 +115,7 @@ def _router_row(row: SourceProgress, now: datetime) -> RouterRow:
     )
 
 
-def router_data_age_s(now: datetime) -> float | None:
+def router_data_age_s(now: datetime, *, spoken: Spoken | None = None) -> float | None:
     """Seconds since the newest second that any router reported; None = none ever did."""
-    newest = SourceProgress.objects.exclude(source=KV_SOURCE).aggregate(newest=Max("last_at"))["newest"]
-    return None if newest is None else max(0.0, (now - newest).total_seconds())
+    times = [at for source, at in (last_spoken() if spoken is None else spoken).items() if source != KV_SOURCE]
+    return max(0.0, (now - max(times)).total_seconds()) if times else None

@@ -12,16 +12,24 @@ from django.db import DatabaseError, DataError, IntegrityError
 from django.utils import timezone
 
 from controlplane.fleet.valkey import announce, connection, single_flight
+from controlplane.telemetry import exactness
+from controlplane.telemetry.breaks import observe_breakers
+from controlplane.telemetry.hit_check import check_hit_counters
 from controlplane.telemetry.ingest import Applied, apply_entries
 from controlplane.telemetry.models import (
     DecisionRecord,
+    EvictionRollup,
+    PrefixBreakRollup,
     PrefixHeatRollup,
     RequestRollup,
+    RequestTotal,
+    SliceRollup,
     SourceProgress,
     WorkerRollup,
+    WorkerTotal,
 )
 from controlplane.telemetry.stream import Entry, acknowledge, note_lags, read_batch
-from controlplane.telemetry.windows import RETENTION_S
+from controlplane.telemetry.windows import RETENTION_S, SLICE_RETENTION_S
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +39,7 @@ LOCK_S = 30.0
 """Far above TICK_S_MAX: the lock of a killed ingester ends by itself."""
 DECISIONS_KEPT_MAX = 50_000
 DECISIONS_KEPT_FOR = timedelta(days=3)
+BREAKS_KEPT_FOR = timedelta(days=7)
 PROGRESS_KEPT_FOR = timedelta(days=3)
 """The stream holds about an hour: nothing older can be delivered again."""
 DELETED_ROWS_MAX = 20_000
@@ -89,15 +98,36 @@ def _apply(entries: list[Entry], now: datetime) -> Applied:
 
 
 @shared_task
+def check_hits() -> int:
+    """Holds workers' hit counters against their answers. How many are in doubt."""
+    return check_hit_counters(now=timezone.now())
+
+
+@shared_task
+def note_breakers() -> int:
+    """Opens and closes the findings of namespaces with a prefix breaker. How many have one."""
+    return observe_breakers(now=timezone.now())
+
+
+@shared_task
+def watch_exact_pools() -> None:
+    """Opens and closes the findings of pools that name a tokenizer."""
+    exactness.watch_exact_pools(timezone.now())
+
+
+@shared_task
 def expire_rollups() -> int:
     """Deletes rows past their retention, a bounded number at a time. How many."""
     now = timezone.now()
     deleted = 0
-    for model in (RequestRollup, WorkerRollup, PrefixHeatRollup):
+    for model in (RequestRollup, RequestTotal, WorkerRollup, WorkerTotal, PrefixHeatRollup, EvictionRollup):
         for width_s, kept_s in RETENTION_S.items():
             deleted += _delete(model, width_s=width_s, start__lt=now - timedelta(seconds=kept_s))
+    for width_s, kept_s in SLICE_RETENTION_S.items():
+        deleted += _delete(SliceRollup, width_s=width_s, start__lt=now - timedelta(seconds=kept_s))
     deleted += _delete(DecisionRecord, at__lt=now - DECISIONS_KEPT_FOR)
     deleted += _delete_surplus_decisions()
+    deleted += _delete(PrefixBreakRollup, start__lt=now - BREAKS_KEPT_FOR)
     deleted += _delete(SourceProgress, applied_at__lt=now - PROGRESS_KEPT_FOR)
     return deleted
 

@@ -3,35 +3,57 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
 
 from controlplane.fleet.models import Worker
-from controlplane.fleet.selectors import workers_table
+from controlplane.fleet.selectors import WorkerRow, workers_table
 from controlplane.telemetry.figures import Figure, Tiles, WorkerCounts
 from controlplane.telemetry.merge import REQUESTS, Values, merge_into
-from controlplane.telemetry.rollup_rows import quantile_of, request_rows
-from controlplane.telemetry.sources import router_data_age_s
-from controlplane.telemetry.windows import Scope, aligned_pair, cover
+from controlplane.telemetry.rollup_rows import RequestReading, quantile_of, read_requests
+from controlplane.telemetry.sources import Spoken, router_data_age_s
+from controlplane.telemetry.windows import Scope, Segment, aligned_pair, cover
 
-_TILE_FIELDS = (
+TILE_FIELDS = (
     "requests", "errors", "usage_known", "hit_known", "hit_tokens", "hit_prompt_tokens", "predicted_hit_tokens",
     "saved_prefill_ms", "slo_met", "slo_known", "isolation_violations", "ttft_hit", "ttft_miss", "decision_us",
 )  # fmt: skip
 
 
-def fleet_tiles(scope: Scope, *, now: datetime | None = None) -> Tiles:
-    """The figures of the fleet page's head, each with the period before. Four queries."""
+def tile_segments(scope: Scope, *, now: datetime, by: timedelta | None = None) -> list[Segment]:
+    """The rows of the scope and of the one it is compared with."""
+    return [part for span in aligned_pair(scope, now=now, by=by) for part in cover(span, now=now)]
+
+
+def fleet_tiles(
+    scope: Scope,
+    *,
+    now: datetime | None = None,
+    by: timedelta | None = None,
+    workers: Sequence[WorkerRow] | None = None,
+    reading: RequestReading | None = None,
+    spoken: Spoken | None = None,
+) -> Tiles:
+    """The figures of the fleet page's head, each with the same span `by` earlier; None: the period before.
+
+    Two queries, and those of `workers_table`. `workers`, `reading` (of `tile_segments` at least, with TILE_FIELDS) and
+    `spoken`: by whoever has them already.
+    """
     now = now or timezone.now()
-    current_span, previous_span = aligned_pair(scope, now=now)
-    current = _period(scope, current_span, min(scope.to, now), now)
-    previous = _period(scope, previous_span, previous_span.to, now)
+    current_span, previous_span = aligned_pair(scope, now=now, by=by)
+    reading = reading or read_requests(scope, tile_segments(scope, now=now, by=by), TILE_FIELDS)
+    current = _period(reading, current_span, min(scope.to, now), now)
+    previous = _period(reading, previous_span, previous_span.to, now)
     figures = _tile_figures(current, previous)
-    return Tiles(**figures, **_worker_figures(scope, now), data_age_s=router_data_age_s(now))
+    return Tiles(
+        **figures,
+        **_worker_figures(scope, workers_table(now=now) if workers is None else workers),
+        data_age_s=router_data_age_s(now, spoken=spoken),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +104,18 @@ def _tile_figures(current: _Period, previous: _Period) -> dict[str, Any]:
     }
 
 
-def _period(scope: Scope, span: Scope, end: datetime, now: datetime) -> _Period:
+def _period(reading: RequestReading, span: Scope, end: datetime, now: datetime) -> _Period:
     """The tiles' fields over the span."""
     total: Values = {}
-    rows = request_rows(scope, cover(span, now=now), _TILE_FIELDS)
+    rows = reading.within(cover(span, now=now))
     for _, values in rows:
-        merge_into(REQUESTS, total, values)
+        merge_into(REQUESTS, total, {name: values[name] for name in TILE_FIELDS} if values else values)
     first = min((start for start, _ in rows), default=span.from_)
     return _Period(total if rows else None, max(1.0, (end - max(first, span.from_)).total_seconds()))
 
 
-def _worker_figures(scope: Scope, now: datetime) -> dict[str, Any]:
-    rows = [row for row in workers_table(pool=scope.pool, now=now) if scope.worker in ("", row.worker_id)]
+def _worker_figures(scope: Scope, workers: Sequence[WorkerRow]) -> dict[str, Any]:
+    rows = [row for row in workers if scope.pool in ("", row.pool) and scope.worker in ("", row.worker_id)]
     up = [row for row in rows if row.health == "ok"]
     waiting = [row.waiting for row in up if row.waiting is not None]
     uses = [row.kv_use for row in up if row.kv_use is not None]

@@ -13,6 +13,9 @@ from controlplane.telemetry.rollups import WORKER_TABLE, add
 WHOLE_COUNTERS = ("prefix_query_tokens", "prefix_hit_tokens", "prompt_tokens", "generation_tokens", "preemptions",
                   "requests_finished", "ttft_count", "queue_count")  # fmt: skip
 SECONDS_COUNTERS = ("ttft_sum_s", "queue_sum_s")
+LOADED_BYTES = ("offload_load_bytes", "nixl_bytes")
+LOAD_SECONDS = ("offload_load_s", "nixl_s")
+"""KV that a worker loaded from its host's or a shared tier, or pulled from another worker, by connector."""
 
 
 def record_polls(outcomes: Sequence[PollOutcome]) -> None:
@@ -43,6 +46,10 @@ def _increase_values(outcome: PollOutcome) -> Values:
     values: Values = {"delta_samples": 1}
     values |= {name: round(found.values[name]) for name in WHOLE_COUNTERS if name in found.values}
     values |= {name: found.values[name] for name in SECONDS_COUNTERS if name in found.values}
+    for field, names in (("loaded_bytes", LOADED_BYTES), ("load_s", LOAD_SECONDS)):
+        told = [found.values[name] for name in names if name in found.values]
+        if told:
+            values[field] = round(sum(told)) if field == "loaded_bytes" else sum(told)
     values["prompt_tokens_by_source"] = {
         name.removeprefix("source:"): round(increase)
         for name, increase in found.values.items()

@@ -2,33 +2,53 @@
 
 from __future__ import annotations
 
+from typing import TypedDict, Unpack
+
 from django.db import transaction
 
+from controlplane.audit.models import AuditEntry
 from controlplane.audit.services import record
 from controlplane.errors import Conflict, Invalid, NotFound
+from controlplane.revocations.services import revoke
 from controlplane.saving import expect_revision, save_checked
 from controlplane.tenants.models import Status, Tenant
 
 
-def create_tenant(*, actor: str, slug: str, name: str, request_id: str = "") -> Tenant:
+class TenantSettings(TypedDict, total=False):
+    """What may be set at creation and changed afterwards; an absent key leaves the value as it is."""
+
+    name: str
+    prefill_tokens_per_s: float | None
+    """None = no limit; it takes the burst away too."""
+    prefill_burst_tokens: int | None
+
+
+def create_tenant(*, actor: str, slug: str, request_id: str = "", **settings: Unpack[TenantSettings]) -> Tenant:
     with transaction.atomic():
-        tenant = Tenant(slug=slug, name=name)
+        tenant = Tenant(slug=slug)
+        _apply(tenant, settings)
         save_checked(tenant)
         _record(tenant, actor=actor, verb="create", before=None, request_id=request_id)
     return tenant
 
 
-def rename_tenant(
-    *, actor: str, tenant: str, name: str, if_revision: int | None = None, request_id: str = ""
+def update_tenant(
+    *,
+    actor: str,
+    tenant: str,
+    if_revision: int | None = None,
+    request_id: str = "",
+    **settings: Unpack[TenantSettings],
 ) -> Tenant:
     with transaction.atomic():
         row = _locked(tenant, if_revision)
         before = _facts(row)
-        row.name = name
+        _apply(row, settings)
         row.revision += 1
         save_checked(row)
         # The name is for operators' eyes; no router knows it.
-        _record(row, actor=actor, verb="update", before=before, affects_routing=False, request_id=request_id)
+        routed = _budget(_facts(row)) != _budget(before)
+        _record(row, actor=actor, verb="update", before=before, affects_routing=routed, request_id=request_id)
     return row
 
 
@@ -51,9 +71,12 @@ def set_tenant_status(
         row.status = status
         row.revision += 1
         save_checked(row)
-        _record(
+        entry = _record(
             row, actor=actor, verb=STATUS_VERBS[Status(status)], before=before, reason=reason, request_id=request_id
         )
+        if status == Status.REVOKED:
+            serving = row.namespaces.exclude(on_stale="deny").exclude(status=Status.REVOKED)
+            revoke(entry, kind="tenant", subject=row.slug, tenant=row.slug, denies_when_stale=not serving.exists())
     return row
 
 
@@ -76,8 +99,28 @@ def _locked(slug: str, if_revision: int | None) -> Tenant:
     return row
 
 
+def _apply(row: Tenant, settings: TenantSettings) -> None:
+    for field, value in settings.items():
+        setattr(row, field, value)
+    if "prefill_burst_tokens" not in settings and row.prefill_tokens_per_s is None:
+        row.prefill_burst_tokens = None
+    if row.prefill_burst_tokens is not None and row.prefill_tokens_per_s is None:
+        raise Invalid.field("prefill_burst_tokens", "A burst needs prefill_tokens_per_s: it is saved up at that rate.")
+
+
 def _facts(tenant: Tenant) -> dict[str, object]:
-    return {"slug": tenant.slug, "name": tenant.name, "status": str(tenant.status), "revision": tenant.revision}
+    return {
+        "slug": tenant.slug,
+        "name": tenant.name,
+        "status": str(tenant.status),
+        "prefill_tokens_per_s": tenant.prefill_tokens_per_s,
+        "prefill_burst_tokens": tenant.prefill_burst_tokens,
+        "revision": tenant.revision,
+    }
+
+
+def _budget(facts: dict[str, object]) -> tuple[object, object]:
+    return facts["prefill_tokens_per_s"], facts["prefill_burst_tokens"]
 
 
 def _record(
@@ -89,8 +132,8 @@ def _record(
     affects_routing: bool = True,
     reason: str = "",
     request_id: str = "",
-) -> None:
-    record(
+) -> AuditEntry:
+    return record(
         actor=actor,
         action=f"tenant.{verb}",
         object_type="tenant",

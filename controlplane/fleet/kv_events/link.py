@@ -14,6 +14,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from controlplane.fleet.addresses import AddressRefused, parse_endpoint, pin
 from controlplane.fleet.kv_events.messages import PAYLOAD_BYTES_MAX
+from controlplane.fleet.kv_events.owners import Owners
 from controlplane.fleet.kv_events.reporter import Reporter
 from controlplane.fleet.kv_events.tracker import Ask, CacheTracker, Message
 
@@ -52,9 +53,12 @@ class ReplayFailed(Exception):
 class WorkerLink:
     """`run` until cancelled. `connected` and the tracker may be read at any time: everything is on one loop."""
 
-    def __init__(self, context: zmq.asyncio.Context, endpoints: Endpoints, networks: Sequence[str]) -> None:
+    def __init__(
+        self, context: zmq.asyncio.Context, endpoints: Endpoints, networks: Sequence[str], owners: Owners | None = None
+    ) -> None:
+        """`owners`: of its pool; without them nobody knows whose a block is."""
         self.endpoints = endpoints
-        self.tracker = CacheTracker()
+        self.tracker = CacheTracker(owners.owner_of) if owners else CacheTracker()
         self.reporter = Reporter(endpoints.worker_id)
         self.connected = False
         self._context = context

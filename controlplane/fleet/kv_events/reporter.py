@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from controlplane.fleet.kv_events.tracker import CacheTracker
 from router.contract.live import KvLive
-from router.contract.telemetry import KvRow
+from router.contract.telemetry import EVICTS, KvRow
 
 EVICTION_WINDOW_S = 10
 """KvLive.evictions_per_s and restores_per_s are means over this many one-second reports."""
@@ -66,6 +66,10 @@ class Reporter:
             lost_messages=counts.lost_messages,
             resident_blocks=resident,
             state=state,
+            evicted={f"{evictor}{EVICTS}{victim}": blocks for (evictor, victim), blocks in counts.evicted.items()},
+            restored_of=counts.restored_of,
+            lifetime=counts.lifetime,
+            restore_gap=counts.restore_gap,
         )
         live = KvLive(
             at=at,

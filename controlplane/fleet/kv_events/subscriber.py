@@ -13,12 +13,16 @@ from django.db import DatabaseError, close_old_connections
 
 from controlplane.fleet.kv_events.link import Endpoints, WorkerLink
 from controlplane.fleet.kv_events.outlet import Outlet
+from controlplane.fleet.kv_events.owners import Owners, SaltNames, read_salt_names
 from controlplane.fleet.kv_events.reporter import Activity
 from controlplane.fleet.models import Worker
+from router.contract.snapshot import SnapshotError
 
 log = logging.getLogger(__name__)
 
 RELOAD_S = 5.0
+NAMES_S = 30.0
+"""Salts that are newer than their last reading belong to nobody until the next."""
 REPORT_S = 1.0
 
 
@@ -28,11 +32,15 @@ class Subscriber:
         self._outlet = Outlet(redis_url)
         self._context = zmq.asyncio.Context()
         self._links: dict[Endpoints, tuple[WorkerLink, asyncio.Task[None]]] = {}
+        self._owners: dict[str, Owners] = {}
+        """By pool."""
+        self._names: SaltNames = {}
 
     async def run(self) -> None:
         """Until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(self._follow_names())
                 group.create_task(self._follow_workers())
                 group.create_task(self._report_each_second())
         finally:
@@ -48,13 +56,31 @@ class Subscriber:
                 await self._reconcile(found)
             await asyncio.sleep(RELOAD_S)
 
+    async def _follow_names(self) -> None:
+        while True:
+            try:
+                self._names = await sync_to_async(_read_names, thread_sensitive=False)()
+            except (DatabaseError, SnapshotError):
+                log.warning("the namespaces' salts cannot be read; using those known")
+            for owners in self._owners.values():
+                owners.names = self._names
+            await asyncio.sleep(NAMES_S)
+
+    def _owners_of(self, worker_id: str) -> Owners:
+        pool = worker_id.partition("/")[0]
+        if pool not in self._owners:
+            self._owners[pool] = Owners(clock=time.monotonic)
+            self._owners[pool].names = self._names
+        return self._owners[pool]
+
     async def _reconcile(self, found: dict[Endpoints, Activity]) -> None:
         for endpoints in self._links.keys() - found.keys():
             _, task = self._links.pop(endpoints)
             await _end(task)
         for endpoints, activity in found.items():
             if endpoints not in self._links or self._links[endpoints][1].done():
-                link = WorkerLink(self._context, endpoints, self._networks)
+                owners = self._owners_of(endpoints.worker_id)
+                link = WorkerLink(self._context, endpoints, self._networks, owners)
                 self._links[endpoints] = (link, asyncio.create_task(link.run()))
                 log.info("following the KV events of %s", endpoints.worker_id)
             self._links[endpoints][0].reporter.note_activity(activity, at=time.time())
@@ -88,6 +114,11 @@ class Subscriber:
 async def _end(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+def _read_names() -> SaltNames:
+    close_old_connections()
+    return read_salt_names()
 
 
 def load_workers() -> dict[Endpoints, Activity]:

@@ -8,17 +8,22 @@
 
 A count is only given while it is exact: every batch since an empty cache was applied. The worker does not remove
 duplicates from its events (stored ×3 gives removed ×3), hence the reference counts.
+
+Who evicted whom is inferred: no event names a cause. A worker frees blocks when it allocates for a request, so in its
+batch what was removed precedes what that request stores; whoever stores next in the batch is taken for the evictor.
+Whose a block is follows from the salt of its chain's first block, which later events of the chain inherit.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict, deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 
-from controlplane.fleet.kv_events.messages import Batch, BlockHash, Event, EventRefused, decode_batch
-from router.contract.telemetry import RESTORE_WINDOW_S
+from controlplane.fleet.kv_events.messages import Batch, BlockHash, Event, EventRefused, decode_batch, first_salt
+from router.contract.histogram import Buckets, observe
+from router.contract.telemetry import RESTORE_WINDOW_S, UNKNOWN_OWNER
 
 HELD_MAX = 20_000
 """Live batches kept while a replay is awaited; beyond it the oldest go, which is a gap of its own."""
@@ -28,6 +33,8 @@ REMOVED_MAX = 200_000
 """Removed blocks remembered to recognise their return; the oldest are forgotten first."""
 KNOWN_MAX = 1024
 """Fingerprints of applied batches, to tell a repeated batch from a restarted worker."""
+GAP_S_MAX = 3600.0
+"""A block that returns later is taken for a new one."""
 ASKS_MAX = 3
 """Replays in a row that bring nothing before the tracker gives up."""
 DEVICE_MEDIA = (None, "GPU")
@@ -58,17 +65,41 @@ class Counts:
     lost_messages: int = 0
     refused_messages: int = 0
     unknown_events: int = 0
+    evicted: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(who stored next, whose they were) → removed blocks."""
+    restored_of: dict[str, int] = field(default_factory=dict)
+    lifetime: Buckets = field(default_factory=dict)
+    """Blocks by ms in the cache; those that were stored while the count was exact."""
+    restore_gap: Buckets = field(default_factory=dict)
+    """Blocks by ms from removal to return."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """How a block is in the cache; one object for all blocks of an event that are stored once."""
+
+    references: int
+    stored_at: float
+    owner: str
+
+
+def nobody(salt: str) -> str:
+    return UNKNOWN_OWNER
 
 
 class CacheTracker:
-    def __init__(self) -> None:
+    def __init__(self, owner_of: Callable[[str], str] = nobody) -> None:
+        """`owner_of`: the name that a salt belongs to."""
         self.exact = False
         """Whether `resident_blocks` is a fact."""
         self.epoch_at: float | None = None
         """Unix seconds at which the cache is known to have been empty; None while not exact."""
         self.pending: Ask | None = None
         self._next: int | None = None
-        self._references: dict[BlockKey, int] = {}
+        self._owner_of = owner_of
+        self._references: dict[BlockKey, Stay] = {}
+        self._victims: dict[str, int] = {}
+        """Blocks removed in the present batch since something was stored, by owner."""
         self._removed_at: OrderedDict[BlockKey, float] = OrderedDict()
         self._held: deque[Message] = deque(maxlen=HELD_MAX)
         self._known: OrderedDict[int, bytes] = OrderedDict()
@@ -277,31 +308,65 @@ class CacheTracker:
                 self._remove(event, batch.ts)
             else:
                 self._counts.unknown_events += 1
+        # Room for a block that is not full yet is stored in a later batch: by whom is not known.
+        self._charge(UNKNOWN_OWNER)
 
     def _store(self, event: Event, ts: float) -> None:
-        self._counts.stored += len(event.block_hashes)
+        counts, references = self._counts, self._references
+        counts.stored += len(event.block_hashes)
+        owner = self._owner(event)
+        self._charge(owner)
+        stay = Stay(1, ts, owner)
         for block in event.block_hashes:
             key = _key(block, event.group_idx)
             removed_at = self._removed_at.pop(key, None)
-            if removed_at is not None and ts - removed_at <= RESTORE_WINDOW_S:
-                self._counts.restored += 1
+            if removed_at is not None:
+                self._count_return(owner, ts - removed_at)
             if self.exact:
-                self._references[key] = self._references.get(key, 0) + 1
-        if len(self._references) > RESIDENT_MAX:
+                known = references.get(key)
+                references[key] = stay if known is None else replace(known, references=known.references + 1)
+        if len(references) > RESIDENT_MAX:
             self._degrade()
 
     def _remove(self, event: Event, ts: float) -> None:
         self._counts.removed += len(event.block_hashes)
         for block in event.block_hashes:
             key = _key(block, event.group_idx)
-            references = self._references.get(key, 0)
-            if references > 1:
-                self._references[key] = references - 1
+            known = self._references.get(key)
+            if known is not None and known.references > 1:
+                self._references[key] = replace(known, references=known.references - 1)
                 continue
             self._references.pop(key, None)
+            owner = UNKNOWN_OWNER
+            if known is not None:
+                owner = known.owner
+                observe(self._counts.lifetime, max(0.0, ts - known.stored_at) * 1000.0)
+            self._victims[owner] = self._victims.get(owner, 0) + 1
             self._removed_at[key] = ts
             if len(self._removed_at) > REMOVED_MAX:
                 self._removed_at.popitem(last=False)
+
+    def _owner(self, event: Event) -> str:
+        if event.parent_block_hash is not None:
+            parent = self._references.get(_key(event.parent_block_hash, event.group_idx))
+            return UNKNOWN_OWNER if parent is None else parent.owner
+        salt = first_salt(event)
+        return UNKNOWN_OWNER if salt is None else self._owner_of(salt)
+
+    def _charge(self, evictor: str) -> None:
+        """What was removed since the last store made room for this one."""
+        for victim, blocks in self._victims.items():
+            pair = (evictor, victim)
+            self._counts.evicted[pair] = self._counts.evicted.get(pair, 0) + blocks
+        if self._victims:
+            self._victims = {}
+
+    def _count_return(self, owner: str, gap_s: float) -> None:
+        if gap_s <= RESTORE_WINDOW_S:
+            self._counts.restored += 1
+            self._counts.restored_of[owner] = self._counts.restored_of.get(owner, 0) + 1
+        if gap_s <= GAP_S_MAX:
+            observe(self._counts.restore_gap, max(0.0, gap_s) * 1000.0)
 
     def _begin_empty(self, next_seq: int | None, at: float | None) -> None:
         """The cache is known to be empty; `at` None: since before the next batch."""

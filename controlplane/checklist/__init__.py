@@ -1,0 +1,1 @@
+"""The go-live checklist of S1.9, held against the live fleet."""

@@ -1,0 +1,5 @@
+from django.apps import AppConfig
+
+
+class DeadLettersConfig(AppConfig):
+    name = "controlplane.deadletters"

@@ -1,0 +1,5 @@
+from django.apps import AppConfig
+
+
+class RevocationsConfig(AppConfig):
+    name = "controlplane.revocations"

@@ -1,0 +1,100 @@
+"""What tenants and their namespaces used in a span of time: requests, hits, errors, TTFT."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Sum
+
+from controlplane.telemetry.merge import REQUESTS, merge_into
+from controlplane.telemetry.models import RequestRollup
+from controlplane.telemetry.rollup_rows import quantile_of, request_rows, segments_q
+from controlplane.telemetry.windows import Scope, aligned_pair, cover
+
+_SUMS = ("requests", "prompt_tokens", "hit_tokens", "hit_prompt_tokens", "slo_met", "slo_known")
+_FIELDS = ("namespace", *_SUMS, "errors", "ttft_hit", "ttft_miss")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Sums over the span."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    hit_tokens: int = 0
+    hit_prompt_tokens: int = 0
+    slo_met: int = 0
+    slo_known: int = 0
+    errors: Mapping[str, int] = field(default_factory=dict)
+    ttft_hit_p95_ms: float | None = None
+    ttft_miss_p95_ms: float | None = None
+
+    @property
+    def hit_share(self) -> float | None:
+        """Of the prompt tokens of requests whose worker named its cached ones."""
+        return self.hit_tokens / self.hit_prompt_tokens if self.hit_prompt_tokens else None
+
+    @property
+    def goodput_share(self) -> float | None:
+        return self.slo_met / self.slo_known if self.slo_known else None
+
+    @property
+    def computed_tokens(self) -> int:
+        """Prompt tokens that no worker named as cached: what a prefill budget counts."""
+        return max(0, self.prompt_tokens - self.hit_tokens)
+
+    @property
+    def failed(self) -> int:
+        """Requests that ended in an error, refused ones included; who hung up themselves is no failure."""
+        return sum(count for kind, count in self.errors.items() if kind != "client_disconnect")
+
+    @property
+    def refused(self) -> int:
+        """429: over the budget, or beyond what the objective allows."""
+        return self.errors.get("rate_limited", 0)
+
+
+NO_USE = Use()
+"""Of whom no router reported anything."""
+
+
+def use_by_tenant(scope: Scope, *, now: datetime, tenants: Collection[str] | None = None) -> dict[str, Use]:
+    """Tenant → its sums, of tenants that had traffic; without errors and TTFT. One query, added up by the database."""
+    span, _ = aligned_pair(scope, now=now)
+    rows = RequestRollup.objects.filter(segments_q(cover(span, now=now))).exclude(tenant="")
+    if tenants is not None:
+        rows = rows.filter(tenant__in=tenants)
+    found: Any = rows.order_by().values("tenant").annotate(**{f"{name}_sum": Sum(name) for name in _SUMS})
+    return {row["tenant"]: Use(**{name: row[f"{name}_sum"] for name in _SUMS}) for row in found}
+
+
+def use_by_namespace(scope: Scope, *, now: datetime) -> dict[str, Use]:
+    """Namespace id → its sums with errors and TTFT, of those in scope that had traffic. One query."""
+    span, _ = aligned_pair(scope, now=now)
+    totals: dict[str, dict[str, Any]] = {}  # Any: sums and histograms of one row
+    for _, values in request_rows(scope, cover(span, now=now), _FIELDS, presence=False):
+        namespace = values.pop("namespace")
+        if namespace:
+            merge_into(REQUESTS, totals.setdefault(namespace, {}), values)
+    return {namespace: _use(values) for namespace, values in totals.items()}
+
+
+def total_use(uses: Collection[Use]) -> Use:
+    """Their sum; quantiles cannot be added and are left out."""
+    errors: Counter[str] = Counter()
+    for use in uses:
+        errors.update(use.errors)
+    return Use(**{name: sum(getattr(use, name) for use in uses) for name in _SUMS}, errors=dict(errors))
+
+
+def _use(values: dict[str, Any]) -> Use:
+    return Use(
+        **{name: int(values.get(name, 0)) for name in _SUMS},
+        errors=values.get("errors", {}),
+        ttft_hit_p95_ms=quantile_of(values.get("ttft_hit", {}), 0.95),
+        ttft_miss_p95_ms=quantile_of(values.get("ttft_miss", {}), 0.95),
+    )
