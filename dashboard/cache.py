@@ -42,6 +42,14 @@ class SingleFlight[Value]:
             self._fill(key, future, compute)
         return future.result()
 
+    def peek(self, key: Hashable) -> Value | None:
+        """The value of `key` when it is fresh and there already: never waits."""
+        with self._lock:
+            started_at, future = self._entries.get(key, (0.0, None))
+        if future is None or not future.done() or self._clock() - started_at >= self._ttl_s or future.exception():
+            return None
+        return future.result()
+
     def clear(self) -> None:
         with self._lock:
             self._entries.clear()

@@ -1,9 +1,9 @@
 """The live websocket: pushes a page's panels as HTML whenever figures changed, at most once a second.
 
 Client → server: `{"type": "subscribe", "page": "fleet", "query": "from=-1h&tz=UTC"}`, `{"type": "pause"}`.
-Server → client: `{"type": "panels", "at": unix s, "html": "…"}` with the panels whose HTML changed,
-`{"type": "error", "message": "…"}`. Close codes: 4401 signed out, 4400 bad message, 1008 too many, 1009 too large,
-4408 too slow.
+Server → client: `{"type": "panels", "at": unix s, "html": "…"}` with the panels whose HTML changed, as gzip in a binary
+message: packed once for all who get the same; `{"type": "error", "message": "…"}` as text. Close codes: 4401 signed
+out or without the role, 4400 bad message, 1008 too many, 1009 too large, 4408 too slow.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.contrib.auth import aget_user
-from django.http import HttpRequest, QueryDict
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, QueryDict
 from django.utils import timezone
 
 from controlplane.tenants.models import User
-from dashboard.fragments import PAGES, Rendering, render_page
+from controlplane.tenants.roles import Capability
+from dashboard.fragments import Rendering, at_hand, render_page
+from dashboard.live_pages import PAGES, Viewing, viewing
 from dashboard.scope import PageState, read_state
 from router.contract.channels import DASHBOARD_GROUP
 
@@ -57,12 +60,12 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._fresh = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         user = self.scope.get("user")
-        if not (user and user.is_authenticated):
+        if not (user and user.is_authenticated and _may_look(user)):
             # Accepted first, since a refused handshake hides the reason from the page.
             await self.accept()
             await self.close(code=CLOSE_SIGNED_OUT)
             return
-        self._may_change = bool(user.may_change)
+        self._access = user.access
         await self.accept()
         self._tasks = [asyncio.create_task(self._push_forever()), asyncio.create_task(self._check_session_forever())]
 
@@ -120,22 +123,22 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _push(self) -> bool:
         """Send what changed; False when the reader is gone or too slow."""
         try:
-            rendering = await database_sync_to_async(self._render)()
+            rendering = await _rendered(viewing(self._page, self._state, self._access))
+        except (PermissionDenied, Http404):
+            await self.close(code=CLOSE_SIGNED_OUT)
+            return False
         except Exception:
             log.exception("panels of %s could not be rendered", self._page)
             # The page keeps its last figures, whose age it shows; the next round tries again.
-            return await self._send({"type": "error", "message": "Figures could not be read; trying again."})
+            message = {"type": "error", "message": "Figures could not be read; trying again."}
+            return await self._send(text_data=json.dumps(message))
         changed = {name: html for name, html in rendering.panels.items() if self._sent.get(name) != html}
         self._sent.update(changed)
-        html = "\n".join(changed.values())
-        return await self._send({"type": "panels", "at": rendering.at.timestamp(), "html": html})
+        return await self._send(bytes_data=rendering.message(changed))
 
-    def _render(self) -> Rendering:
-        return render_page(self._page, self._state, may_change=self._may_change, now=timezone.now())
-
-    async def _send(self, message: dict[str, Any]) -> bool:
+    async def _send(self, **message: Any) -> bool:  # Any: `text_data` or `bytes_data`
         try:
-            await asyncio.wait_for(self.send(text_data=json.dumps(message)), SEND_TIMEOUT_S)
+            await asyncio.wait_for(self.send(**message), SEND_TIMEOUT_S)
         except TimeoutError:
             await self.close(code=CLOSE_TOO_SLOW)
             return False
@@ -145,10 +148,36 @@ class LiveConsumer(AsyncWebsocketConsumer):
         while True:
             await asyncio.sleep(SESSION_CHECK_S)
             user = await _user_of(self.scope)
-            if user is None:
+            if user is None or not _may_look(user):
                 await self.close(code=CLOSE_SIGNED_OUT)
                 return
-            self._may_change = user.may_change
+            self._access = user.access
+
+
+_asked: dict[tuple[asyncio.AbstractEventLoop, Viewing], asyncio.Task[Rendering]] = {}
+"""Renderings under way: a thousand sockets that wake together ask a thread once."""
+
+
+async def _rendered(view: Viewing) -> Rendering:
+    """Raises what rendering raises."""
+    if ready := at_hand(view):
+        return ready
+    key = (asyncio.get_running_loop(), view)
+    if key not in _asked:
+        _asked[key] = asyncio.create_task(_render(view))
+        _asked[key].add_done_callback(lambda _: _asked.pop(key, None))
+    # Shielded: one socket that goes away must not take the rendering from the others.
+    return await asyncio.shield(_asked[key])
+
+
+async def _render(view: Viewing) -> Rendering:
+    rendering: Rendering = await database_sync_to_async(lambda: render_page(view, now=timezone.now()))()
+    return rendering
+
+
+def _may_look(user: User) -> bool:
+    """Whether any live page is of use; each subscription is checked by itself."""
+    return user.access.may_somewhere(Capability.METRICS_VIEW)
 
 
 async def _user_of(scope: dict[str, Any]) -> User | None:

@@ -36,6 +36,12 @@ def of_requests(data: PageData) -> Freshness:
     return _of_age(data, data.tiles.data_age_s, "routers")
 
 
+def of_routers(data: PageData) -> Freshness:
+    """The same, for pages that show no tiles of the fleet."""
+    ages = [source.age_s for source in data.freshness if source.kind == "router"]
+    return _of_age(data, _youngest(ages), "routers")
+
+
 def of_polls(data: PageData) -> Freshness:
     """Figures of the workers' metrics pages: as old as the oldest good poll, or the last when no worker answers."""
     age_s = data.tiles.poll_age_s
@@ -48,6 +54,16 @@ def of_events(data: PageData) -> Freshness:
     """Figures of the KV-event subscriber."""
     ages = [source.age_s for source in data.freshness if source.kind == "kv-events"]
     return _of_age(data, _youngest(ages), "KV events")
+
+
+def of_ages(data: PageData, ages: Iterable[float | None], source: str) -> Freshness:
+    """As old as the youngest of these figures."""
+    return _of_age(data, _youngest(ages), source)
+
+
+def of_source(data: PageData, kind: str, words: str) -> Freshness:
+    """Of the sources of one kind, the one that spoke last."""
+    return _of_age(data, _youngest(source.age_s for source in data.freshness if source.kind == kind), words)
 
 
 def _youngest(ages: Iterable[float | None]) -> float | None:

@@ -31,6 +31,9 @@ def _target(item: Attention) -> tuple[str, str]:
         return f"/workers/{target}/", f"Open {item.target_id}"
     if item.target_kind == "pool":
         return f"/policies/pool/{target}/", "Open its policy"
+    if item.target_kind == "template":
+        name, _, version = target.rpartition("%40")
+        return f"/templates/{name}/{version}/", "Open the version"
     if item.target_kind == "namespace":
         return f"/policies/namespace/{target}/", "Open its policy"
     if item.target_kind == "router":

@@ -48,6 +48,28 @@ def milliseconds(value: float | None) -> str:
     return seconds(value / 1000)
 
 
+def span(value: float | None) -> str:
+    """A duration given in ms that may be far below one: `38 µs`, `412 ms`, `1.24 s`."""
+    if value is not None and math.isfinite(value) and abs(value) < 0.9995:
+        return f"{significant(value * 1000)} µs"
+    return milliseconds(value)
+
+
+def difference(value: float | None) -> str:
+    """A difference given in ms, with its sign: `+310 ms`, `−20 ms`, `±0 ms`."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    if abs(value) < 0.05:
+        return "±0 ms"
+    return f"+{milliseconds(value)}" if value > 0 else milliseconds(value)
+
+
+def change(share: float | None) -> str:
+    """A relative change: `+12.0 %`, `−3.5 %`."""
+    text = percent(share).replace("-", "−")
+    return f"+{text}" if share is not None and share > 0 and math.isfinite(share) else text
+
+
 def seconds(value: float | None) -> str:
     """A duration given in s: `0.8 s`, `45 s`, `3.5 min`, `2.1 h`, `3.2 d`."""
     if value is None or not math.isfinite(value):

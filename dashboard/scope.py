@@ -1,6 +1,7 @@
 """What a page shows, read from its URL and written back to it.
 
-The query is `?from=&to=&tenant=&ns=&model=&worker=&pool=&cmp=&tz=&m=`; see PageState.
+The query is `?from=&to=&tenant=&ns=&model=&worker=&pool=&cmp=&tz=&m=` and, on pages with a list,
+`&q=&only=&sort=&page=`; see PageState.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
@@ -22,12 +23,23 @@ from controlplane.telemetry.windows import RETENTION_S, Scope
 RANGES = {"-15m": "15 min", "-1h": "1 h", "-6h": "6 h", "-24h": "24 h", "-7d": "7 d"}
 """Offered spans that end now; any other `-<number><s|m|h|d>` or ISO time is understood too."""
 
+COMPARISONS = {
+    "": ("period before", None),
+    "day": ("same time yesterday", timedelta(days=1)),
+    "week": ("same time last week", timedelta(days=7)),
+}
+"""`cmp` → words, and how much earlier the compared span lies; None = right before the shown one."""
+NO_COMPARISON = "none"
+
 DEFAULT_RANGE = "-15m"
 DEFAULT_MEASURE = "kv_use"
 TEXT_MAX = 200
 SPAN_MIN = timedelta(seconds=60)
 SPAN_MAX = timedelta(seconds=max(RETENTION_S.values()))
 
+OF_ONE_PAGE = ("q", "only", "sort", "page", "item", "at", "a", "b")
+"""What links to other pages leave out."""
+_TEXTS = ("tenant", "ns", "model", "worker", "pool", *OF_ONE_PAGE)
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _RELATIVE = re.compile(r"-(\d{1,6})([smhd])")
 
@@ -45,15 +57,43 @@ class PageState:
     worker: str = ""
     pool: str = ""
     cmp: str = ""
-    """`none` hides the comparison with the period before."""
+    """What the figures are compared with: a key of COMPARISONS, or `none`."""
     tz: str = "UTC"
     m: str = DEFAULT_MEASURE
+    q: str = ""
+    """Text that the page's list is searched for."""
+    only: str = ""
+    """Kind of rows that the list is narrowed to."""
+    sort: str = ""
+    """Column that the list is sorted by; `-` before it = largest first."""
+    page: str = ""
+    """Page of the list, from 1."""
+    item: str = ""
+    """The one thing that the page is about, as its address names it."""
+    at: str = ""
+    """Moment of the change that is looked at: ISO time, of the page's zone where it names none."""
+    a: str = ""
+    """One side of a comparison: a name, or several with commas between."""
+    b: str = ""
     notice: str = ""
     """What in the query was not understood, in words; not part of the URL."""
 
     @property
     def live(self) -> bool:
         return not self.to
+
+    @property
+    def compares(self) -> bool:
+        return self.cmp != NO_COMPARISON
+
+    @property
+    def compared_by(self) -> timedelta | None:
+        """How much earlier the compared span lies; None = right before."""
+        return COMPARISONS.get(self.cmp, COMPARISONS[""])[1]
+
+    @property
+    def compared_words(self) -> str:
+        return COMPARISONS.get(self.cmp, COMPARISONS[""])[0]
 
     @property
     def zone(self) -> ZoneInfo:
@@ -69,6 +109,14 @@ class PageState:
         }
         pairs["tz"] = state.tz
         return urlencode(pairs)
+
+    def across(self) -> str:
+        """The query string for links to other pages: without what only this page's list knows."""
+        return self.query(**dict.fromkeys(OF_ONE_PAGE, ""))
+
+    @property
+    def page_number(self) -> int:
+        return int(self.page) if self.page.isascii() and self.page.isdigit() and len(self.page) <= 6 else 1
 
     def scope(self, now: datetime) -> Scope:
         """The selectors' scope at `now`; its ends were checked when the query was read."""
@@ -105,27 +153,30 @@ def state_of(request: HttpRequest, *, now: datetime) -> PageState:
 def read_state(query: Mapping[str, str], *, now: datetime, zones: tuple[str, ...] = ()) -> PageState:
     """A state from a query. Never raises: what is not understood is replaced by the default and named in `notice`."""
     notices: list[str] = []
-    text = {name: query.get(name, "").strip()[:TEXT_MAX] for name in ("tenant", "ns", "model", "worker", "pool")}
-    from_, to = _read_span(query.get("from", ""), query.get("to", ""), now, notices)
+    # No database stores a NUL, and PostgreSQL refuses to look for one.
+    text = {name: query.get(name, "").replace("\x00", "").strip()[:TEXT_MAX] for name in _TEXTS}
+    tz = next((name for name in (*zones, query.get("tz", "")) if name and zone_of(name)), "UTC")
+    if query.get("tz") and not zone_of(query["tz"]):
+        notices.append(f"There is no such time zone; times are shown in {tz}.")
+    from_, to = _read_span(query.get("from", ""), query.get("to", ""), now, zone_of(tz) or ZoneInfo("UTC"), notices)
     measure = query.get("m", "") or DEFAULT_MEASURE
     if measure not in HEAT_MEASURES:
         notices.append("The heat map has no such measure.")
         measure = DEFAULT_MEASURE
-    tz = next((name for name in (*zones, query.get("tz", "")) if name and zone_of(name)), "UTC")
     return PageState(
         from_=from_,
         to=to,
         **text,
-        cmp="none" if query.get("cmp") == "none" else "",
+        cmp=query.get("cmp", "") if query.get("cmp") in (*COMPARISONS, NO_COMPARISON) else "",
         tz=tz,
         m=measure,
         notice=" ".join(notices),
     )
 
 
-def _read_span(from_: str, to: str, now: datetime, notices: list[str]) -> tuple[str, str]:
-    end = _moment(to, now) if to else now
-    begin = _moment(from_ or DEFAULT_RANGE, end) if end else None
+def _read_span(from_: str, to: str, now: datetime, zone: ZoneInfo, notices: list[str]) -> tuple[str, str]:
+    end = _moment(to, now, zone) if to else now
+    begin = _moment(from_ or DEFAULT_RANGE, end, zone) if end else None
     if end is None or begin is None or not SPAN_MIN <= end - begin <= SPAN_MAX or begin >= now:
         notices.append("The time range is not understood; the last 15 min are shown.")
         return DEFAULT_RANGE, ""
@@ -133,14 +184,14 @@ def _read_span(from_: str, to: str, now: datetime, notices: list[str]) -> tuple[
     return (from_ or DEFAULT_RANGE) if relative else _iso(begin), _iso(end) if to else ""
 
 
-def _moment(text: str, end: datetime) -> datetime | None:
-    """`-15m` before `end`, or an ISO time (UTC where it names no zone), or None."""
+def _moment(text: str, end: datetime, zone: tzinfo = UTC) -> datetime | None:
+    """`-15m` before `end`, or an ISO time (of the page's zone where it names none), or None."""
     relative = _RELATIVE.fullmatch(text)
     try:
         if relative:
             return end - timedelta(seconds=int(relative[1]) * _UNIT_S[relative[2]])
         at = datetime.fromisoformat(text)
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
+        return (at if at.tzinfo else at.replace(tzinfo=zone)).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from controlplane.telemetry.figures import Figure, Tiles, Values
-from dashboard import charts, numbers
+from dashboard import numbers
+from dashboard.charts.base import closed, per_second
 from dashboard.data import PageData
 
 SPARK_WIDTH, SPARK_HEIGHT = 120.0, 26.0
@@ -26,7 +27,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Against the period before. `judgement` is better, worse or same."""
+    """Against what the page compares with. `judgement` is better, worse or same."""
 
     text: str
     judgement: str
@@ -78,7 +79,7 @@ def _hit_share(data: PageData, figures: Tiles, query: str) -> Tile:
         href=f"/?{query}#panel-hits",
         note=_known(figures.predicted_share.value, lambda share: f"predicted {numbers.percent(share)}"),
         change=_change(figures.hit_share, data, more_is_better=True, points=True),
-        spark=spark(charts.closed(data.hits, shares), top=1.0),
+        spark=spark(closed(data.hits, shares), top=1.0),
     )
 
 
@@ -92,7 +93,7 @@ def _saved(data: PageData, figures: Tiles, query: str) -> Tile:
         href=f"/?{query}#panel-sources",
         note=_known(figures.gpu_seconds_saved_per_h.value, lambda value: f"{numbers.count(value)} GPU-s/h"),
         change=_change(figures.prefill_tokens_saved_per_s, data, more_is_better=True),
-        spark=spark(charts.per_second(data.hits, data.hits.delivered_hit_tokens)),
+        spark=spark(per_second(data.hits, data.hits.delivered_hit_tokens)),
     )
 
 
@@ -108,7 +109,7 @@ def _ttft(data: PageData, figures: Tiles, query: str) -> Tile:
         href=f"/?{query}#panel-ttft",
         note=f"p95; no {' and no '.join(missing)} in range" if missing else "p95",
         change=_change(figures.ttft_hit_p95_ms, data, more_is_better=False),
-        spark=spark(charts.closed(data.ttft, data.ttft.hit_p95_ms)),
+        spark=spark(closed(data.ttft, data.ttft.hit_p95_ms)),
     )
 
 
@@ -156,10 +157,6 @@ def _no_poll(figures: Tiles) -> str:
 
 
 def _kv_use(data: PageData, figures: Tiles, query: str) -> Tile:
-    worst = [
-        max((value for value in column if value is not None), default=None)
-        for column in zip(*data.kv_heat.values, strict=True)
-    ] or [None] * len(data.kv_heat.buckets)
     use = figures.kv_use_max.value
     return Tile(
         key="kv",
@@ -170,7 +167,7 @@ def _kv_use(data: PageData, figures: Tiles, query: str) -> Tile:
         href=f"/?{data.state.query(m='kv_use')}#panel-heat",
         note=_no_poll(figures) if use is None else "",
         tone="crit" if use is not None and use >= 0.95 else "warn" if use is not None and use >= 0.85 else "",
-        spark=spark(charts.closed(data.kv_heat, worst), top=1.0),
+        spark=spark(closed(data.kv_use, data.kv_use.kv_use_max), top=1.0),
     )
 
 
@@ -222,8 +219,8 @@ def _workers(figures: Tiles, query: str) -> Tile:
 
 
 def _change(figure: Figure, data: PageData, *, more_is_better: bool, points: bool = False) -> Change | None:
-    """The change against the period before; None when either is unknown or the page hides it."""
-    if data.state.cmp == "none" or figure.value is None or figure.previous is None:
+    """The change against what the page compares with; None when either is unknown or the page hides it."""
+    if not data.state.compares or figure.value is None or figure.previous is None:
         return None
     difference = figure.value - figure.previous
     relative = difference / abs(figure.previous) if figure.previous else (1.0 if difference else 0.0)
@@ -233,7 +230,7 @@ def _change(figure: Figure, data: PageData, *, more_is_better: bool, points: boo
     return Change(
         text="±0" if same else f"{sign}{size}",
         judgement="same" if same else "better" if (difference > 0) == more_is_better else "worse",
-        previous=_written(figure.previous, figure.unit),
+        previous=f"{_written(figure.previous, figure.unit)}, {data.state.compared_words}",
     )
 
 

@@ -6,11 +6,13 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from django import template
+from django.template.defaultfilters import floatformat
 from django.templatetags.static import static
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard import numbers
+from dashboard import numbers, words
+from dashboard.scope import PageState
 
 register = template.Library()
 
@@ -19,6 +21,13 @@ register.filter("figure", numbers.count)
 register.filter("percent", numbers.percent)
 register.filter("ms", numbers.milliseconds)
 register.filter("seconds", numbers.seconds)
+register.filter("short_ms", numbers.span)
+register.filter("signed_ms", numbers.difference)
+register.filter("signed_percent", numbers.change)
+register.filter("label", words.label)
+register.filter("valued", words.valued)
+register.filter("worded", words.worded)
+register.filter("person", words.person)
 
 _SPRITE = "vendor/tabler-icons-3.52.0/sprite.svg"
 
@@ -60,6 +69,18 @@ def plain(value: object) -> object:
 
 
 @register.simple_tag
+def with_state(state: PageState, name: str, value: str) -> str:
+    """The page's query with one part of its state changed."""
+    return state.query(**{name: value})
+
+
+@register.simple_tag
+def change_query(state: PageState, at: datetime) -> str:
+    """The page's query, to compare before and after this moment."""
+    return state.query(only="change", at=at.isoformat(), a="", b="")
+
+
+@register.simple_tag
 def minus(left: float | None, right: float | None) -> float | None:
     """left − right where both are known."""
     return None if left is None or right is None else left - right
@@ -68,3 +89,9 @@ def minus(left: float | None, right: float | None) -> float | None:
 @register.filter
 def per_minute(per_s: float | None) -> float | None:
     return None if per_s is None else per_s * 60
+
+
+@register.filter
+def cell(value: object) -> object:
+    """A cell of a chart's table: numbers with at most one decimal, text as it is."""
+    return floatformat(value, "-1") if isinstance(value, int | float) else value

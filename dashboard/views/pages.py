@@ -2,76 +2,57 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from dashboard.access import signed_in
-from dashboard.fragments import PAGES, render_page
-from dashboard.scope import RANGES, PageState, state_of
-
-
-@dataclass(frozen=True, slots=True)
-class RailItem:
-    page: str
-    label: str
-    icon: str
-    path: str
-    key: str
-    """Second key of the shortcut `g <key>`."""
-
-
-RAIL = (
-    RailItem("fleet", "Fleet", "dashboard", "/", "f"),
-    RailItem("workers", "Workers", "server-2", "/workers/", "w"),
-    RailItem("policies", "Policies", "adjustments-horizontal", "/policies/", "p"),
-    RailItem("isolation", "Isolation", "shield-check", "/isolation/", "i"),
-    RailItem("requests", "Requests", "route", "/requests/", "r"),
-    RailItem("tenants", "Tenants", "users", "/tenants/", "t"),
-)
+from dashboard.access import access_of, signed_in
+from dashboard.fragments import render_page
+from dashboard.live_pages import PAGES, viewing
+from dashboard.rail import rail_of
+from dashboard.scope import state_of
+from dashboard.topbar import topbar_of
 
 
 def page(
-    request: HttpRequest, name: str, template: str, *, status: int = 200, panels: bool = True, **context: Any
+    request: HttpRequest,
+    name: str,
+    template: str,
+    *,
+    status: int = 200,
+    panels: bool = True,
+    active: str = "",
+    item: str = "",
+    **context: Any,
 ) -> HttpResponse:
-    """A page in its frame. `name` is its rail item and, when it has any, names its live panels."""
+    """A page in its frame. `name` is its rail item and, when it has any, names its live panels.
+
+    `active`: another rail item than `name`. `item`: the one thing that its live panels are about.
+    """
     now = timezone.now()
-    state = state_of(request, now=now)
+    state = replace(state_of(request, now=now), item=item)
+    access = access_of(request)
     may_change = signed_in(request).may_change
     live = panels and name in PAGES
-    rendering = render_page(name, state, may_change=may_change, now=now) if live else None
+    view = viewing(name, state, access) if live else None
+    rendering = render_page(view, now=now) if view else None
+    state = view.state if view else state
     frame = {
         "page": name if live else "",
-        "active": name,
-        "rail": RAIL,
+        "active": active or name,
+        "rail": rail_of(access),
         "state": state,
-        "query": state.query(),
+        "query": state.across(),
+        "live_query": state.query(),
         "zone": state.zone,
         "now": now,
         "may_change": may_change,
         "read_only": not may_change,
-        "ranges": [_range(key, label, state) for key, label in RANGES.items()],
-        "crumbs": _crumbs(state),
+        "bar": topbar_of(state, now=now),
         "panels": rendering.panels if rendering else {},
         "rendered_at": rendering.at if rendering else now,
     }
     return render(request, template, frame | context, status=status)
-
-
-def _range(key: str, label: str, state: PageState) -> dict[str, object]:
-    return {"label": label, "on": state.live and state.from_ == key, "query": state.query(from_=key, to="")}
-
-
-def _crumbs(state: PageState) -> list[tuple[str, str]]:
-    """Words and query of each step of the scope: all › tenant › namespace › worker …"""
-    crumbs = [("all", state.query(tenant="", ns="", model="", worker="", pool=""))]
-    if state.tenant:
-        crumbs.append((state.tenant, state.query(ns="", model="", worker="", pool="")))
-    for name in ("ns", "pool", "model", "worker"):
-        value = getattr(state, name)
-        if value:
-            crumbs.append((value, state.query()))
-    return crumbs

@@ -1,6 +1,16 @@
 // <tm-chart data-figure="{…}">: a Plotly figure that follows its attribute and the theme, drawn only while visible.
 
-const CONFIG = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+import * as timeAxis from "./timeaxis.js";
+
+const CONFIG = {
+  displaylogo: false,
+  responsive: true,
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "pan2d", "zoom2d"],
+};
+
+const NARROW_PX = 480;
+/** A long name would push a small chart's legend into a column: the bar above says what is compared with. */
+const unname = (trace) => (trace.showlegend = false);
 
 class Chart extends HTMLElement {
   static observedAttributes = ["data-figure"];
@@ -27,6 +37,7 @@ class Chart extends HTMLElement {
   disconnectedCallback() {
     document.removeEventListener("tidemark:theme", this.redraw);
     this.watcher.disconnect();
+    timeAxis.leave(this.plot);
     if (window.Plotly && this.plot) Plotly.purge(this.plot);
   }
 
@@ -39,7 +50,9 @@ class Chart extends HTMLElement {
     if (this.dirty || !window.Plotly || !this.dataset.figure) return;
     const figure = JSON.parse(this.dataset.figure);
     this.drawn = true;
+    if (this.clientWidth < NARROW_PX) figure.data.filter((trace) => trace.meta === "earlier").forEach(unname);
     Plotly.react(this.plot, figure.data, themed(figure.layout, this), CONFIG);
+    if (figure.layout.xaxis?.type === "date") timeAxis.join(this.plot);
     if (this.dataset.name === "heat" && !this.followsClicks) {
       this.followsClicks = true;
       this.plot.on("plotly_click", openWorkerThen);

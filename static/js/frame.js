@@ -1,5 +1,7 @@
 // The frame of every page: theme, keyboard, menus, ages, table and picture of a chart.
 
+import "./palette.js";
+
 const GO_WITHIN_MS = 1200;
 const AGE_TICK_MS = 1000;
 
@@ -52,9 +54,16 @@ const reveal = (id, click) => {
 const help = document.getElementById("help");
 reveal("theme-toggle", () => window.tidemarkToggleTheme());
 reveal("help-open", () => help.showModal());
+const railToggle = document.getElementById("rail-toggle");
+const sayRail = (width) => railToggle?.setAttribute("aria-pressed", String(width === "narrow"));
+reveal("rail-toggle", () => {
+  sayRail(window.tidemarkToggleRail());
+  window.dispatchEvent(new Event("resize"));
+});
+sayRail(document.documentElement.dataset.rail);
 
 document.addEventListener("click", (event) => {
-  for (const open of document.querySelectorAll("details.hint[open], details.user-menu[open]")) {
+  for (const open of document.querySelectorAll("details.hint[open], details.user-menu[open], details.pop[open]")) {
     if (!open.contains(event.target)) open.open = false;
   }
   const picture = event.target.closest("[data-png]");
@@ -66,7 +75,7 @@ document.addEventListener("click", (event) => {
 let goUntil_ms = 0;
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") {
-    document.querySelectorAll("details.hint[open], details.user-menu[open]").forEach((open) => (open.open = false));
+    document.querySelectorAll("details.hint[open], details.user-menu[open], details.pop[open]").forEach((open) => (open.open = false));
   }
   const typing = event.target.closest("input, textarea, select, [contenteditable]");
   if (typing || event.ctrlKey || event.metaKey || event.altKey || help.open) return;
@@ -89,6 +98,8 @@ function focusFilter(event) {
   const filter = document.querySelector("[data-filter]");
   if (!filter) return;
   event.preventDefault();
+  const menu = filter.closest("details");
+  if (menu) menu.open = true;
   filter.focus();
   filter.select();
 }

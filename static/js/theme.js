@@ -1,4 +1,4 @@
-// Sets the theme before the first paint: the stored choice, else the system's.
+// Sets the theme and the rail's width before the first paint: the stored choice, else the system's theme and a wide rail.
 (() => {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const apply = () => {
@@ -11,6 +11,12 @@
     localStorage.setItem("tidemark-theme", next);
     apply();
   };
+  const rail = () => (document.documentElement.dataset.rail = localStorage.getItem("tidemark-rail") || "wide");
+  window.tidemarkToggleRail = () => {
+    localStorage.setItem("tidemark-rail", document.documentElement.dataset.rail === "narrow" ? "wide" : "narrow");
+    return rail();
+  };
   dark.addEventListener("change", apply);
   apply();
+  rail();
 })();
