@@ -1,4 +1,4 @@
-"""`python -m simulator worker | traffic | placement | fleet`; each has --help."""
+"""`python -m simulator worker | traffic | placement | fleet | claims | goodput | import`; each has --help."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import logging
 import sys
 
 from simulator import commands
+from simulator.fleet.claims_command import add_claims
 from simulator.fleet.command import add_fleet
+from simulator.fleet.goodput_command import add_goodput
+from simulator.imports.command import add_import
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -17,6 +20,9 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_traffic(subcommands)
     commands.add_placement(subcommands)
     add_fleet(subcommands)
+    add_claims(subcommands)
+    add_goodput(subcommands)
+    add_import(subcommands)
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)

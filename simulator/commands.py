@@ -43,6 +43,7 @@ def add_worker(subcommands: Subcommands) -> None:
     parser.add_argument("--time-scale", type=float, default=1.0, help="2 = the modelled GPU is twice as fast")
     parser.add_argument("--stream-interval", type=int, default=1, help="tokens in a stream chunk")
     parser.add_argument("--no-prompt-tokens-details", action="store_true", help="usage says null for cached tokens")
+    parser.add_argument("--nixl", action="store_true", help="workers pull KV from each other, as by vLLM's connector")
     parser.add_argument("--api-key", help="asked for on /v1 paths")
     parser.add_argument("--seed", type=int, default=0, help="of random faults")
     parser.add_argument("--fault", action="append", default=[], metavar="NAME=VALUE")
@@ -81,6 +82,7 @@ def worker_config(options: argparse.Namespace) -> WorkerConfig:
         max_num_queued_reqs=options.max_num_queued_reqs,
         stream_interval_tokens=options.stream_interval,
         prompt_tokens_details=not options.no_prompt_tokens_details,
+        nixl=options.nixl,
         api_key=options.api_key,
         seed=options.seed,
         faults=_faults(options.fault),

@@ -62,6 +62,10 @@ class Sequence:
     last_token_at: float | None = None
     preemptions: int = 0
     aborted: bool = False
+    keeps: bool = False
+    """Its blocks stay pinned when it is done, until `Engine.free`: another worker may pull them."""
+    pulled: bool = False
+    """The KV of its whole prompt came from another worker: only the last token is computed."""
 
     @property
     def output_tokens(self) -> int:
@@ -132,6 +136,12 @@ class Engine:
     def abort(self, sequence: Sequence) -> None:
         """The client left: its blocks are freed at the next step boundary."""
         sequence.aborted = True
+
+    def free(self, sequence: Sequence, now: float) -> None:
+        """Give the blocks of a kept sequence back. Safe to call twice, and while it runs, which then keeps nothing."""
+        sequence.keeps = False
+        if sequence not in self.running:
+            self._give_back_blocks(sequence, now)
 
     def begin_step(self, now: float) -> Step | None:
         self._drop_aborted(now)
@@ -215,6 +225,8 @@ class Engine:
         sequence.computed_tokens = len(hit) * size
         if sequence.cached_tokens is None:
             self._count_admission(sequence, sequence.computed_tokens, now)
+        if sequence.pulled:
+            sequence.computed_tokens = len(sequence.tokens) - 1
         return True
 
     def _count_admission(self, sequence: Sequence, cached_tokens: int, now: float) -> None:
@@ -256,6 +268,7 @@ class Engine:
 
     def _preempt(self, sequence: Sequence, now: float) -> None:
         self._give_back_blocks(sequence, now)
+        sequence.pulled = False
         sequence.preemptions += 1
         self.counts.preemptions += 1
         self.waiting.appendleft(sequence)
@@ -283,7 +296,8 @@ class Engine:
 
     def _finish(self, sequence: Sequence, now: float) -> None:
         self.running.remove(sequence)
-        self._give_back_blocks(sequence, now)
+        if not sequence.keeps or sequence.aborted:
+            self._give_back_blocks(sequence, now)
 
     def _give_back_blocks(self, sequence: Sequence, now: float) -> None:
         self.cache.release(sequence.blocks, now=now)

@@ -30,6 +30,8 @@ class Faults(msgspec.Struct, forbid_unknown_fields=True):
     """Share of KV-event batches that are numbered and replayable but not published."""
     lie_hits: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Added to `cached_tokens` in every usage block (up to the prompt's length)."""
+    drop_offers: bool = False
+    """What the worker offers to others (`--nixl`) is not there when they come for it."""
     ignore_salt: bool = False
     """Blocks are hashed without the salt, so another tenant's equal prompt hits."""
     metrics: Literal["garbage", "nan", "slow", "huge", "reset"] | None = None

@@ -16,6 +16,7 @@ from simulator.dialects import parse_embeddings, parse_messages, parse_responses
 from simulator.engine import Engine, Sequence
 from simulator.faults import Faults
 from simulator.metrics import WorkerMetrics
+from simulator.nixl import Handover, Params, TransferFailed, load_failed, params_of
 from simulator.requests import GenerationRequest, RefusedRequest, parse_generation
 from simulator.runner import EngineRunner, TokenStream
 from simulator.tokens import spoken_text
@@ -49,12 +50,15 @@ class Generation:
         runner: EngineRunner,
         metrics: WorkerMetrics,
         dice: random.Random,
+        handover: Handover | None = None,
     ) -> None:
+        """`handover` None: the worker has no connector, and reads no `kv_transfer_params`."""
         self._settings = settings
         self._engine = engine
         self._runner = runner
         self._metrics = metrics
         self._dice = dice
+        self._handover = handover
         self._numbers = itertools.count()
         self.inflight = 0
 
@@ -65,12 +69,15 @@ class Generation:
         self._fail_on_command(faults)
         request = self._parse(body, endpoint)
         self._check_queue()
+        transfer = self._transfer(request)
         frame = self._frame(exchange, endpoint)
         self.inflight += 1
         streams: list[TokenStream] = []
         try:
             async with cancelled_on_disconnect(exchange):
-                self._submit(streams, request, faults)
+                if not await self._pulled(exchange, request, transfer):
+                    return
+                self._submit(streams, request, faults, transfer)
                 dies = self._dice.random() < faults.die_mid_stream
                 if endpoint in _VOICES:
                     voice = _VOICES[endpoint](frame)
@@ -79,11 +86,32 @@ class Generation:
                     await self._embed(exchange, frame, request, streams)
                 else:
                     send = self._stream if request.stream else self._collect
-                    await send(exchange, frame, request, streams, faults.lie_hits, dies)
+                    await send(exchange, frame, request, streams, faults.lie_hits, dies, transfer)
         finally:
             self.inflight -= 1
             for stream in streams:
                 self._runner.leave(stream)
+
+    def _transfer(self, request: GenerationRequest) -> Params | None:
+        if self._handover is None or request.transfer is None or len(request.prompts) * request.n > 1:
+            return None
+        return params_of(request.transfer)
+
+    async def _pulled(self, exchange: Exchange, request: GenerationRequest, transfer: Params | None) -> bool:
+        """Whether the answer goes on; a stream whose KV did not come is over. Raises RefusedRequest."""
+        if self._handover is None or transfer is None or not transfer.do_remote_prefill:
+            return True
+        try:
+            await self._handover.pull(transfer, len(request.prompts[0]))
+            return True
+        except TransferFailed:
+            failure = load_failed()
+        if not request.stream:
+            raise failure
+        await exchange.start(200, "text/event-stream; charset=utf-8")
+        await exchange.write_event(failure.body)
+        await exchange.write(b"data: [DONE]\n\n", more=False)
+        return False
 
     def _fail_on_command(self, faults: Faults) -> None:
         if faults.status == 429:
@@ -107,7 +135,9 @@ class Generation:
         name = f"{ID_PREFIXES[endpoint]}{exchange.request_id}"
         return AnswerFrame(name, int(time.time()), self._settings.model, endpoint == "chat")
 
-    def _submit(self, streams: list[TokenStream], request: GenerationRequest, faults: Faults) -> None:
+    def _submit(
+        self, streams: list[TokenStream], request: GenerationRequest, faults: Faults, transfer: Params | None
+    ) -> None:
         ready = asyncio.Event()
         now = time.monotonic()
         for prompt in request.prompts:
@@ -120,6 +150,8 @@ class Generation:
                     salt=None if faults.ignore_salt else request.salt,
                     arrived_at=now,
                     stops=request.stops,
+                    keeps=transfer is not None and transfer.do_remote_decode,
+                    pulled=transfer is not None and transfer.do_remote_prefill,
                 )
                 streams.append(self._accepted(sequence, ready))
 
@@ -137,6 +169,7 @@ class Generation:
         streams: list[TokenStream],
         lie_hits: int,
         dies: bool,
+        transfer: Params | None,
     ) -> None:
         while not all(stream.finish_reason for stream in streams):
             await _tokens_arrive(streams)
@@ -144,8 +177,10 @@ class Generation:
                 await exchange.start(200, "application/json", 1_000)
                 return  # an answer shorter than announced: the server closes the connection
         choices = [(spoken_text(stream.take()), stream.finish_reason or "") for stream in streams]
-        usage = self._usage(request, streams, lie_hits)
-        await exchange.answer_json(200, whole_answer(frame, choices, usage))
+        answer = whole_answer(frame, choices, self._usage(request, streams, lie_hits, transfer))
+        if self._handover is not None and transfer is not None and transfer.do_remote_decode:
+            answer["kv_transfer_params"] = self._handover.offer(exchange.request_id, streams[0].sequence)
+        await exchange.answer_json(200, answer)
 
     async def _stream(
         self,
@@ -155,6 +190,7 @@ class Generation:
         streams: list[TokenStream],
         lie_hits: int,
         dies: bool,
+        transfer: Params | None,
     ) -> None:
         await exchange.start(200, "text/event-stream; charset=utf-8")
         opened = False
@@ -170,7 +206,7 @@ class Generation:
             if dies:
                 return  # a stream without its end: the server closes the connection
         if request.include_usage:
-            await exchange.write_event(usage_chunk(frame, self._usage(request, streams, lie_hits)))
+            await exchange.write_event(usage_chunk(frame, self._usage(request, streams, lie_hits, transfer)))
         await exchange.write(b"data: [DONE]\n\n", more=False)
 
     async def _speak(
@@ -226,13 +262,23 @@ class Generation:
             chunk["usage"] = Usage(sequence.prompt_tokens, sequence.output_tokens, None).counts()
         await exchange.write_event(chunk)
 
-    def _usage(self, request: GenerationRequest, streams: list[TokenStream], lie_hits: int) -> Usage:
-        """Like vLLM, a list of prompts reports the cached tokens of the last one only."""
+    def _usage(
+        self,
+        request: GenerationRequest,
+        streams: list[TokenStream],
+        lie_hits: int,
+        transfer: Params | None = None,
+    ) -> Usage:
+        """Like vLLM, a list of prompts reports the cached tokens of the last one only, and a pulled prompt those that
+        its source had cached."""
         last = streams[-1].sequence
         cached: int | None = None
         created: int | None = None
         if self._settings.prompt_tokens_details:
-            cached = min(last.prompt_tokens, (last.cached_tokens or 0) + lie_hits)
+            cached = last.cached_tokens or 0
+            if transfer is not None and transfer.do_remote_prefill:
+                cached = transfer.remote_prefill_cached_tokens or 0
+            cached = min(last.prompt_tokens, cached + lie_hits)
             size = self._engine.limits.block_size_tokens
             created = max(0, last.prompt_tokens // size * size - cached) if request.chat else None
         return Usage(

@@ -20,6 +20,8 @@ from simulator.prose import block_text, seed_of
 from simulator.tokens import BYTES_PER_TOKEN
 
 TRACES = Path(__file__).with_name("traces")
+CONVERSATION_LATER = TRACES / "mooncake_conversation_later.jsonl.gz"
+"""The conversation trace behind its first 20 minutes."""
 WEKA_BLOCK_TOKENS = 64
 CONVERSATION_BLOCK_TOKENS = 512
 

@@ -23,6 +23,8 @@ class TrafficReport:
     """Finished with a complete answer."""
     failed: int = 0
     """Given up."""
+    cut_off: int = 0
+    """Under way when the player ended: the other side may have completed them, seen them end, or not have begun."""
     errors: dict[str, int] = field(default_factory=dict)
     """Answers that were no success, by status; `broken` = the connection ended inside an answer, `timeout`."""
     connect_retries: int = 0
@@ -78,6 +80,7 @@ class TrafficReport:
             "requests": self.requests,
             "requests_per_s": round(self.requests / elapsed_s, 3) if elapsed_s > 0 else None,
             "failed": self.failed,
+            "cut_off": self.cut_off,
             "errors": self.errors,
             "connect_retries": self.connect_retries,
             "backoffs": self.backoffs,

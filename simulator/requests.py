@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -42,6 +43,8 @@ class GenerationRequest:
     include_usage: bool
     continuous_usage: bool
     salt: str | None
+    transfer: Mapping[str, Any] | None = None
+    """`kv_transfer_params` as they came: for workers that have the connector."""
 
 
 def parse_generation(body: bytes, *, chat: bool, model: str, max_model_len: int) -> GenerationRequest:
@@ -69,6 +72,7 @@ def parse_generation(body: bytes, *, chat: bool, model: str, max_model_len: int)
         include_usage=bool(options.get("include_usage")),
         continuous_usage=bool(options.get("continuous_usage_stats")),
         salt=salt_of(fields),
+        transfer=fields.get("kv_transfer_params"),
     )
 
 

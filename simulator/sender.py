@@ -120,6 +120,9 @@ class Sender:
                     await response.aread()
                     raise self._refusal(response)
                 first_at, tail = await _read_to_end(response)
+        except asyncio.CancelledError:
+            self._report.cut_off += 1
+            raise
         except (httpx.ConnectError, httpx.ConnectTimeout):
             raise
         except httpx.TimeoutException:

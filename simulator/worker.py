@@ -23,6 +23,7 @@ from simulator.events import KvEvent
 from simulator.faults import METRICS_HUGE_BYTES, METRICS_SLOW_S, Faults, changed
 from simulator.generation import Generation, GenerationSettings
 from simulator.metrics import WorkerMetrics, garbage, huge, not_a_number
+from simulator.nixl import Handover
 from simulator.publisher import EventPublisher
 from simulator.requests import RefusedRequest, parse_tokenize
 from simulator.runner import EngineRunner
@@ -54,6 +55,8 @@ class WorkerConfig:
     max_num_queued_reqs: int = QUEUED_REQUESTS_MAX
     stream_interval_tokens: int = 1
     prompt_tokens_details: bool = True
+    nixl: bool = False
+    """Whether it hands KV to other workers and pulls theirs (`simulator/nixl.py`)."""
     api_key: str | None = field(default=None, repr=False)
     seed: int = 0
     faults: Faults = field(default_factory=Faults)
@@ -78,7 +81,8 @@ class SimulatedWorker:
             stream_interval_tokens=config.stream_interval_tokens,
             max_num_queued_reqs=config.max_num_queued_reqs,
         )
-        self._generation = Generation(settings, self.engine, self._runner, self.metrics, self._dice)
+        self.handover = self._handover() if config.nixl else None
+        self._generation = Generation(settings, self.engine, self._runner, self.metrics, self._dice, self.handover)
         self._created = int(time.time())
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -124,6 +128,15 @@ class SimulatedWorker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.publisher is not None:
             self.publisher.close()
+
+    def _handover(self) -> Handover:
+        return Handover(
+            engine_id=uuid.uuid4().hex,
+            host=self.config.host,
+            port=self.config.port,
+            free=lambda sequence: self.engine.free(sequence, time.monotonic()),
+            time_scale=self.config.time_scale,
+        )
 
     def _publish(self, events: list[KvEvent]) -> None:
         if self.publisher is not None:
@@ -207,6 +220,17 @@ class SimulatedWorker:
     async def kv_event_sources(self, exchange: Exchange) -> None:
         await exchange.answer_json(200, self.publisher.sources() if self.publisher else {})
 
+    async def hand_over(self, exchange: Exchange) -> None:
+        """The side channel: another worker pulls what was offered."""
+        asked = {name: values[0].decode() for name, values in parse_qs(exchange.query).items()}
+        tokens = None
+        if self.handover is not None and not self.faults.drop_offers:
+            tokens = self.handover.give(asked.get(b"engine", ""), asked.get(b"request", ""))
+        if tokens is None:
+            await exchange.answer_json(404, {"error": "no such offer"})
+        else:
+            await exchange.answer_json(200, {"tokens": tokens})
+
     async def reset_prefix_cache(self, exchange: Exchange) -> None:
         """The clear event goes out with the next request's batch, as on a real worker."""
         await exchange.answer_json(200, {"success": self.engine.cache.clear()})
@@ -264,6 +288,7 @@ _ROUTES: dict[str, dict[str, Route]] = {
     "/metrics": {"GET": SimulatedWorker.metrics_page},
     "/metrics/": {"GET": SimulatedWorker.metrics_page},
     "/dcgm/metrics": {"GET": SimulatedWorker.dcgm_metrics},
+    "/sim/kv": {"POST": SimulatedWorker.hand_over},
     "/sim/faults": {"GET": SimulatedWorker.show_faults, "POST": SimulatedWorker.set_faults},
 }
 _MEASURED_PATHS = frozenset(

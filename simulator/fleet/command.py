@@ -12,17 +12,19 @@ import msgspec
 
 from simulator.fleet.hardware import H200_8B, PROFILES
 from simulator.fleet.policies import POLICIES
-from simulator.fleet.sweep import TRACES, Grid, sweep
+from simulator.fleet.sweep import FILE, PARTS, SEEN, TRACES, WORKLOADS, Grid, sweep
 from simulator.fleet.table import as_json, as_markdown, as_text, rows_of
 
 REQUESTS_DEFAULT = 3_000
 CONVERSATION_REQUESTS_MAX = 4_000
-"""What the recorded conversation trace holds."""
+"""What the seen part of the recorded conversation trace holds."""
 
 
 def add_fleet(subcommands: Any) -> None:  # argparse names the type of add_subparsers() only privately
     parser = subcommands.add_parser("fleet", help="compare routing policies over recorded traffic, without sockets")
-    parser.add_argument("--trace", type=_names(TRACES), default=TRACES, metavar="NAME,…", help=", ".join(TRACES))
+    parser.add_argument(
+        "--trace", type=_traces, default=TRACES, metavar="NAME,…", help=f"{', '.join(WORKLOADS)}, file:PATH"
+    )
     parser.add_argument("--workers", type=_numbers(int, 1, 1_024), default=[4, 16], metavar="N,…")
     parser.add_argument("--load", type=_numbers(float, 0.01, 10), default=[0.3, 0.6, 0.9], metavar="SHARE,…")
     parser.add_argument("--seeds", type=_numbers(int, 0, 2**31), default=[1, 2, 3], metavar="N,…")
@@ -31,6 +33,7 @@ def add_fleet(subcommands: Any) -> None:  # argparse names the type of add_subpa
     )
     parser.add_argument("--profile", choices=PROFILES, default=H200_8B.name, help="GPU and model of every worker")
     parser.add_argument("--requests", type=int, default=REQUESTS_DEFAULT, help="a run")
+    parser.add_argument("--part", choices=PARTS, default=SEEN, help="what the core was designed with, or the rest")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE")
@@ -50,8 +53,9 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         seeds=options.seeds,
         profile=options.profile,
         requests=options.requests,
+        part=options.part,
     )
-    results = sweep(grid, processes=options.processes, progress=_show_progress)
+    results = sweep(grid, processes=options.processes, progress=show_progress)
     rows = rows_of(results)
     print(as_text(rows))
     if options.json:
@@ -59,6 +63,17 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if options.markdown:
         options.markdown.write_text(as_markdown(rows))
     return 0
+
+
+def _traces(text: str) -> list[str]:
+    """Names of workloads, and files of recorded ones."""
+    known = [name for name in text.split(",") if not name.startswith(FILE)]
+    if known:
+        _names(WORKLOADS)(",".join(known))
+    for name in text.split(","):
+        if name.startswith(FILE) and not Path(name.removeprefix(FILE)).is_file():
+            raise argparse.ArgumentTypeError(f"{name.removeprefix(FILE)!r} is no file")
+    return text.split(",")
 
 
 def _names(known: Any) -> Callable[[str], list[str]]:
@@ -86,7 +101,7 @@ def _numbers[Number: (int, float)](kind: type[Number], low: Number, high: Number
     return parse
 
 
-def _show_progress(done: int, total: int) -> None:
+def show_progress(done: int, total: int) -> None:
     """On a terminal only: a log has no use for it."""
     if sys.stderr.isatty():
         print(f"\r{done} of {total} runs", end="" if done < total else "\n", file=sys.stderr, flush=True)

@@ -81,4 +81,21 @@ H100_32B = GpuProfile(
 )
 """The simulated worker's machine; `simulator/timing.py` has the arithmetic."""
 
-PROFILES = {profile.name: profile for profile in (H200_8B, H100_8B, H100_32B)}
+B200_8B = GpuProfile(
+    name="b200-8b",
+    # 2 FLOP × 8e9 a token = 16 GFLOP; 2,250 TFLOP/s dense BF16 × 0.4 reached = 900 TFLOP/s; 900e12 ÷ 16e9.
+    prefill_tokens_per_s=56_000.0,
+    # As for the H100: a ratio of FLOP, whatever the machine.
+    attention_doubling_tokens=30_500,
+    # 16 GB of weights ÷ (8 TB/s of HBM3e × 0.76 reached).
+    decode_base_s=0.0026,
+    # FP8 KV: 65.5 KB; ÷ (8 TB/s × 0.76).
+    decode_context_token_s=1.1e-8,
+    decode_sequence_s=timing.DECODE_SEQUENCE_S,
+    # 180 GB × 0.92 − 16 GB of weights = 149.6 GB; ÷ 65.5 KB.
+    kv_capacity_tokens=2_280_000,
+)
+"""The same on one B200 of a DGX (NVIDIA's figures: 8 GPUs with 1,440 GB, 64 TB/s and 72 PFLOP/s of sparse FP8, so that
+one has 180 GB, 8 TB/s and, dense in BF16, a quarter of its 9 PFLOP/s)."""
+
+PROFILES = {profile.name: profile for profile in (H200_8B, H100_8B, H100_32B, B200_8B)}

@@ -10,14 +10,20 @@ from simulator.fleet.hardware import GpuProfile
 from simulator.fleet.oracle import GreedyOracle
 from simulator.fleet.peers import BlockCost, CacheAware, WeightedScorers
 from simulator.fleet.policy import Policy
+from simulator.fleet.routers import Routers
 from simulator.fleet.tidemark import Tidemark
 
 ORACLE = "oracle"
+
+ROUTERS = 4
 
 Make = Callable[[int, GpuProfile, random.Random], Policy]
 
 POLICIES: dict[str, Make] = {
     "tidemark": lambda workers, profile, rng: Tidemark(workers, profile, rng=rng),
+    "tidemark_4_routers": lambda workers, profile, rng: Routers(
+        [Tidemark(workers, profile, rng=rng) for _ in range(ROUTERS)], rng=rng
+    ),
     "round_robin": lambda workers, profile, rng: RoundRobin(),
     "least_outstanding": lambda workers, profile, rng: LeastOutstanding(),
     "power_of_two": lambda workers, profile, rng: PowerOfTwo(rng),

@@ -15,7 +15,7 @@ from enum import IntEnum
 
 from simulator.fleet.engine import FleetEngine, Sequence
 from simulator.fleet.hardware import GpuProfile
-from simulator.fleet.measure import Measured, RunResult, summarise
+from simulator.fleet.measure import TTFT_GOOD_S, Measured, RunResult, summarise
 from simulator.fleet.policy import Policy, Sample, WorkerView
 from simulator.fleet.workload import BLOCK_TOKENS, Request, Workload
 
@@ -33,7 +33,10 @@ class _Kind(IntEnum):
 
 
 class FleetRun:
-    def __init__(self, workload: Workload, policy: Policy, profile: GpuProfile, *, workers: int) -> None:
+    def __init__(
+        self, workload: Workload, policy: Policy, profile: GpuProfile, *, workers: int, good_s: float = TTFT_GOOD_S
+    ) -> None:
+        self._good_s = good_s
         self._workload = workload
         self._policy = policy
         self._workers = [WorkerView(index, FleetEngine(profile)) for index in range(workers)]
@@ -51,7 +54,7 @@ class FleetRun:
         while self._events and self._events[0][0] <= end_s:
             now, kind, _, subject = heapq.heappop(self._events)
             self._handle(kind, subject, now)
-        return summarise(self._measured, self._workers, self._workload, end_s)
+        return summarise(self._measured, self._workers, self._workload, end_s, good_s=self._good_s)
 
     def _later(self, at: float, kind: _Kind, subject: object) -> None:
         heapq.heappush(self._events, (at, kind, next(self._order), subject))

@@ -18,6 +18,7 @@ from router.contract.snapshot import (
     PoolPolicy,
     RoutingName,
     TenantGrant,
+    Watermark,
     WorkerEntry,
     sign_snapshot,
 )
@@ -36,15 +37,21 @@ _KEY_ID, _KEY_SECRET = KeyId("0" * 12), "A" * 43
 
 class Tidemark(Policy):
     def __init__(
-        self, workers: int, profile: GpuProfile, *, rng: random.Random, routing: RoutingName = "tidemark"
+        self,
+        workers: int,
+        profile: GpuProfile,
+        *,
+        rng: random.Random,
+        routing: RoutingName = "tidemark",
+        watermark: Watermark = Watermark(),  # noqa: B008  frozen
     ) -> None:
         fleet_key = FleetKey(bytes(32))
-        self._table = RoutingTable(fleet_key=fleet_key, booted_at=0.0, rng=rng)
-        snapshot = _snapshot(workers, profile, fleet_key, routing)
+        self.table = RoutingTable(fleet_key=fleet_key, booted_at=0.0, rng=rng)
+        snapshot = _snapshot(workers, profile, fleet_key, routing, watermark)
         document = sign_snapshot(snapshot, version=1, epoch=1, created_at=0.0, fleet_key=fleet_key)
-        self._table.apply_snapshot(document, snapshot, now=0.0)
+        self.table.apply_snapshot(document, snapshot, now=0.0)
         self._index = {worker: index for index, worker in enumerate(snapshot.workers)}
-        self._grant: Grant = self._table.resolve(api_key=f"tm_{_KEY_ID}_{_KEY_SECRET}", model=_MODEL, now=0.0)
+        self._grant: Grant = self.table.resolve(api_key=f"tm_{_KEY_ID}_{_KEY_SECRET}", model=_MODEL, now=0.0)
         self._reservations: dict[int, Reservation] = {}
 
     def choose(self, request: Request, workers: list[WorkerView], now: float) -> Choice:
@@ -54,12 +61,12 @@ class Tidemark(Policy):
             fingerprint=fingerprint(request),
             max_tokens=request.output_tokens,
         )
-        decision = self._table.choose(asked, now=now)
-        self._reservations[request.id] = self._table.reserve(decision, now=now)
+        decision = self.table.choose(asked, now=now)
+        self._reservations[request.id] = self.table.reserve(decision, now=now)
         return Choice(self._index[decision.worker], spilled=decision.spill != "")
 
     def first_token(self, sequence: Sequence, now: float) -> None:
-        self._table.first_byte(self._reservations[sequence.request.id], now=now)
+        self.table.first_byte(self._reservations[sequence.request.id], now=now)
 
     def finished(self, sequence: Sequence, now: float) -> None:
         request = sequence.request
@@ -73,7 +80,7 @@ class Tidemark(Policy):
             ttft_ms=(first_token_s - request.arrival_s) * 1_000,
             duration_ms=(now - request.arrival_s) * 1_000,
         )
-        self._table.release(reservation, outcome, now=now)
+        self.table.release(reservation, outcome, now=now)
 
     def sampled(self, workers: list[WorkerView], now: float) -> None:
         live: dict[WorkerId, WorkerLive] = {}
@@ -92,7 +99,7 @@ class Tidemark(Policy):
                 evictions_per_s=sample.evictions_per_s,
                 cache_epoch_at=0.0,
             )
-        self._table.apply_live(now=now, workers=live, kv=kv)
+        self.table.apply_live(now=now, workers=live, kv=kv)
 
 
 def fingerprint(request: Request) -> Fingerprint:
@@ -101,14 +108,16 @@ def fingerprint(request: Request) -> Fingerprint:
     return Fingerprint(request.text_hashes, TEXT_BLOCK_TOKENS * BYTES_PER_TOKEN, text_bytes)
 
 
-def _snapshot(workers: int, profile: GpuProfile, fleet_key: FleetKey, routing: RoutingName) -> PolicySnapshot:
+def _snapshot(
+    workers: int, profile: GpuProfile, fleet_key: FleetKey, routing: RoutingName, watermark: Watermark
+) -> PolicySnapshot:
     ids = [WorkerId(f"pool/w{index + 1}") for index in range(workers)]
     key_hash = fleet_key.api_key_hash(_KEY_ID, _KEY_SECRET)
     return PolicySnapshot(
         tenants={_TENANT: TenantGrant()},
         keys={_KEY_ID: KeyGrant(_TENANT, _NAMESPACE, key_hash)},
         namespaces={_NAMESPACE: NamespacePolicy(_TENANT, "fleet", generation_nonce="1")},
-        pools={_POOL: PoolPolicy(models=(_MODEL,), routing=routing)},
+        pools={_POOL: PoolPolicy(models=(_MODEL,), routing=routing, watermark=watermark)},
         workers={
             worker: WorkerEntry(_POOL, f"http://{index}.invalid", kv_capacity_tokens=profile.kv_capacity_tokens)
             for index, worker in enumerate(ids)

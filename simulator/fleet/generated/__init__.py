@@ -1,0 +1,1 @@
+"""Workloads made from stated parameters instead of a recorded trace."""
