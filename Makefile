@@ -25,9 +25,8 @@ lint: env-tests ## style, types, templates, missing migrations
 	$(PY) -m djlint templates --lint
 	TIDEMARK_RUN_DIR=$$(mktemp -d) $(PY) manage.py makemigrations --check --dry-run
 
-bench: env-tests ## cost of a routed request beside other proxies, cost of a decision
-	$(PY) -m benchmarks.proxy $(ARGS)
-	$(PY) -m benchmarks.decision
+bench: env-tests ## every speed bar beside other proxies, one table (ARGS="--only decision,quality --rounds 2" narrows)
+	@$(PY) -m benchmarks $(ARGS)
 
 test-vllm: env-tests ## the router against two real vLLM workers on the CPU (first time: 5 min, 3.4 GB)
 	@docker/lab/lab.sh install

@@ -1,6 +1,6 @@
 """Cost of one routing decision: fingerprint + choose + reserve + first byte + release, in microseconds of CPU.
 
-    python -m benchmarks.decision [--json] [--rounds N]
+    python -m benchmarks.decision [--json] [--rounds N] [--rows 64x65536,512x65536]
 
 Prompts are conversations that share heads, as real ones do: nine in ten continue an earlier prompt. Every worker has a
 known cache of 500,000 tokens. `decision` is fingerprint + choose; reserving and releasing come on top. Memory is
@@ -72,8 +72,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--rounds", type=int, default=2000, help="requests measured for each row")
     parser.add_argument("--flood", type=int, default=600_000, help="unique prompts of the insert measurement")
+    parser.add_argument("--rows", type=row_list, help="WORKERSxBYTES,… and nothing else")
     arguments = parser.parse_args()
-    rows = [measure(workers, size, arguments.rounds) for workers in WORKERS for size in PROMPT_BYTES]
+    sizes = arguments.rows or [(workers, size) for workers in WORKERS for size in PROMPT_BYTES]
+    rows = [measure(workers, size, arguments.rounds) for workers, size in sizes]
+    if arguments.rows and arguments.json:
+        print(json.dumps({"rows": [asdict(row) for row in rows]}))
+        return
     bytes_a_prompt = index_bytes_a_prompt()
     tail = insert_tail(arguments.flood)
     if arguments.json:
@@ -95,13 +100,21 @@ def main() -> None:
     )
 
 
+def row_list(text: str) -> list[tuple[int, int]]:
+    """`64x65536,512x65536` → [(64, 65536), (512, 65536)]"""
+    pairs = (part.split("x") for part in text.split(","))
+    return [(int(workers), int(size)) for workers, size in pairs]
+
+
 def measure(workers: int, prompt_bytes: int, rounds: int) -> Row:
     table, key = build_table(workers)
     prompts = conversation_prompts(prompt_bytes, rounds)
     clock = time.thread_time_ns
     steps: list[list[int]] = [[], [], [], [], [], []]
     under_way = []
-    for number, prompt in enumerate(prompts):
+    for number, (head, tail) in enumerate(prompts):
+        # Joined here: the parser has just written the text that a fingerprint is made of.
+        prompt = head + tail
         now = 1000.0 + number * 0.002
         grant = table.resolve(api_key=key, model="m", now=now)
         started = clock()
@@ -212,14 +225,14 @@ def build_table(workers: int) -> tuple[RoutingTable, str]:
     return table, text
 
 
-def conversation_prompts(size: int, count: int) -> list[bytes]:
-    """Nine in ten prompts share all but their last tenth with one of 50 conversations."""
+def conversation_prompts(size: int, count: int) -> list[tuple[bytes, bytes]]:
+    """(head, tail) of prompts; nine in ten share all but their last tenth with one of 50 conversations."""
     rng = random.Random(11)
     heads = [rng.randbytes(size * 9 // 10) for _ in range(50)]
     prompts = []
     for _ in range(count):
         head = rng.choice(heads) if rng.random() < 0.9 else rng.randbytes(size * 9 // 10)
-        prompts.append(head + rng.randbytes(size - len(head)))
+        prompts.append((head, rng.randbytes(size - len(head))))
     return prompts
 
 

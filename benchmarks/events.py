@@ -3,8 +3,8 @@
     python -m benchmarks.events [--json] [--churn-blocks N] [--recorded FILE]
 
 Batches are as vLLM encodes them: stored events of one engine step with their token ids, removals of one block each.
-Time is CPU time of the thread (`time.thread_time`), so other processes disturb it less. FILE is a recording of real
-batches (gzip of: u32be frame count, then u32be length and bytes of each frame; three frames a message).
+Time is CPU time of the thread (`time.thread_time`), so other processes disturb it less. FILE is a recording of a
+real worker's batches (gzip of one JSON object a line: `seq`, `batch`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections import deque
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -33,6 +34,9 @@ CHAIN_BLOCKS = 1000
 """16k tokens of 16-token blocks."""
 VOCABULARY = 128_000
 RECORDED_ROUNDS = 20
+PARTS = ("memory", "rates", "match", "steps")
+RECORDED = Path(__file__).parent.parent / "tests" / "fixtures" / "vllm" / "kv_events_head.jsonl.gz"
+"""The beginning of a real worker's life: every field, token ids among them."""
 
 
 @dataclass(frozen=True)
@@ -47,27 +51,31 @@ class Rate:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--parts", default=",".join(PARTS), help="of " + ",".join(PARTS))
     parser.add_argument("--churn-blocks", type=int, default=5_000_000, help="blocks stored while memory is watched")
-    parser.add_argument("--recorded", type=Path, help="a recording of a real worker's batches")
+    parser.add_argument("--recorded", type=Path, default=RECORDED, help="a recording of a real worker's batches")
     arguments = parser.parse_args()
+    parts = arguments.parts.split(",")
     # First, while the process has no freed memory that would hide growth.
-    memory = measure_memory(arguments.churn_blocks)
-    rates = [
+    result: dict[str, Any] = {"memory": measure_memory(arguments.churn_blocks)} if "memory" in parts else {}
+    if "rates" in parts:
+        result["rates"] = [asdict(rate) for rate in measure_rates(arguments.recorded)]
+    if "match" in parts:
+        result["match"] = measure_matches()
+    if "steps" in parts:
+        result["step_ms_max"] = measure_steps()
+    print(json.dumps(result, indent=1) if arguments.json else table(result))
+
+
+def measure_rates(recorded: Path) -> list[Rate]:
+    return [
         measure("prefill 512 × 16 tokens, empty cache", blocks=512, block_size=16, evict=False),
         measure("prefill 512 × 16 tokens, full cache", blocks=512, block_size=16, evict=True),
         measure("prefill 64 × 16 tokens, full cache", blocks=64, block_size=16, evict=True),
         measure("prefill 64 × 128 tokens, full cache", blocks=64, block_size=128, evict=True),
         measure("decode 32 requests, 1 × 16 each, full cache", blocks=32, block_size=16, evict=True, events=32),
+        measure_recorded(recorded),
     ]
-    if arguments.recorded is not None:
-        rates.append(measure_recorded(arguments.recorded))
-    result = {
-        "rates": [asdict(rate) for rate in rates],
-        "memory": memory,
-        "match": measure_matches(),
-        "step_ms_max": measure_steps(),
-    }
-    print(json.dumps(result, indent=1) if arguments.json else table(result))
 
 
 def measure(name: str, *, blocks: int, block_size: int, evict: bool, events: int = 1) -> Rate:
@@ -83,7 +91,7 @@ def measure(name: str, *, blocks: int, block_size: int, evict: bool, events: int
 
 def measure_recorded(path: Path) -> Rate:
     """The recorded lives of a worker, over and over."""
-    messages = [(int.from_bytes(frames[1], "big"), frames[2]) for frames in _recorded(path)]
+    messages = _recorded(path)
     seconds, blocks = 0.0, 0
     for _ in range(RECORDED_ROUNDS):
         stream = _stream(BlockIndex(bytes_max=INDEX_BYTES))
@@ -235,44 +243,34 @@ def _feed(stream: EventStream, batches: list[bytes]) -> float:
     return time.thread_time() - started
 
 
-def _recorded(path: Path) -> list[list[bytes]]:
-    data = gzip.decompress(path.read_bytes())
-    at = 0
-
-    def number() -> int:
-        nonlocal at
-        at += 4
-        return int.from_bytes(data[at - 4 : at], "big")
-
-    messages = []
-    while at < len(data):
-        frames = []
-        for _ in range(number()):
-            size = number()
-            frames.append(data[at : at + size])
-            at += size
-        messages.append(frames)
-    return messages
+def _recorded(path: Path) -> list[tuple[int, bytes]]:
+    """(number, payload) as they came from the socket."""
+    encode = msgspec.msgpack.Encoder().encode
+    with gzip.open(path, "rt") as lines:
+        messages = [json.loads(line) for line in lines]
+    return [(message["seq"], encode(message["batch"])) for message in messages]
 
 
 def _rss_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
-def table(result: dict) -> str:
+def table(result: dict[str, Any]) -> str:
+    """Any: the figures of each part that was measured."""
     lines = [
         f"{rate['name']:45} {rate['blocks_per_s'] / 1e6:6.2f} M blocks/s  {rate['us_per_batch']:8.1f} µs a batch"
-        for rate in result["rates"]
+        for rate in result.get("rates", [])
     ]
-    memory = result["memory"]
-    lines.append(
-        f"{memory['bytes_per_block']} bytes a block, {memory['bytes_per_block_after_churn']} after churn;"
-        f" {memory['churned_blocks']} blocks churned: RSS"
-        f" {memory['rss_after_tenth_mib']} → {memory['rss_at_end_mib']} MiB ({memory['growth_percent']} %),"
-        f" {memory['apply_ns_per_block']} ns to apply one among {RESIDENT_BLOCKS}"
-    )
-    lines += [f"match, {name}: {duration_us} µs" for name, duration_us in result["match"].items()]
-    lines += [f"longest step, batches of {name}: {longest_ms} ms" for name, longest_ms in result["step_ms_max"].items()]
+    if memory := result.get("memory"):
+        lines.append(
+            f"{memory['bytes_per_block']} bytes a block, {memory['bytes_per_block_after_churn']} after churn;"
+            f" {memory['churned_blocks']} blocks churned: RSS"
+            f" {memory['rss_after_tenth_mib']} → {memory['rss_at_end_mib']} MiB ({memory['growth_percent']} %),"
+            f" {memory['apply_ns_per_block']} ns to apply one among {RESIDENT_BLOCKS}"
+        )
+    lines += [f"match, {name}: {duration_us} µs" for name, duration_us in result.get("match", {}).items()]
+    longest = result.get("step_ms_max", {})
+    lines += [f"longest step, batches of {name}: {longest_ms} ms" for name, longest_ms in longest.items()]
     return "\n".join(lines)
 
 

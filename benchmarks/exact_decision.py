@@ -1,6 +1,6 @@
 """Cost of one decision in exact mode: reading the prompt, its text's fingerprint, matching its blocks, choosing.
 
-    python -m benchmarks.exact_decision [--json] [--rounds N]
+    python -m benchmarks.exact_decision [--json] [--rounds N] [--rows 64x16000]
 
 The prompt's first message is known and 60 bytes of a second were never seen: tokenising them is within the figure.
 Every worker is exact and holds the first quarter of each of TALKS conversations; HOLDERS of them hold more of one, to
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import structlog
 
+from benchmarks.decision import row_list
 from router.adapters.exact_pool import ExactPool, PoolPlan
 from router.adapters.parity import ParityReport
 from router.adapters.tokenizer import ExactTokenizer
@@ -98,7 +99,7 @@ async def _sample(pool: ExactPool, table: RoutingTable, grant: Grant, api: ApiRe
     clock, now = time.thread_time_ns, time.time()
     started = clock()
     fields = prompt_fields(api, unknown_fields="drop")
-    prefix = pool.read(grant, fields or {}, chat=True)
+    prefix = pool.read(grant, fields or {}, kind="chat")
     read = clock()
     if not isinstance(prefix, ExactPrefix):
         raise RuntimeError("the prompt is not known")
@@ -116,7 +117,7 @@ async def _exact_pool(folder: Path, names: list[WorkerId], index: BlockIndex) ->
     proven = asyncio.Event()
 
     async def check(url: str, tokenizer: ExactTokenizer, model: str) -> ParityReport:
-        return ParityReport("equal", tokenizer.version, 1, 0)
+        return ParityReport("equal", tokenizer.version, 1, 0, models={model: None})
 
     def changed(pool: ExactPool) -> None:
         if pool.status == "exact" and len(pool.exact_workers()) == len(names):
@@ -141,7 +142,7 @@ async def _exact_pool(folder: Path, names: list[WorkerId], index: BlockIndex) ->
 
 
 async def _prefix(pool: ExactPool, grant: Grant, api: ApiRequest) -> ExactPrefix:
-    found = pool.read(grant, prompt_fields(api, unknown_fields="drop") or {}, chat=True)
+    found = pool.read(grant, prompt_fields(api, unknown_fields="drop") or {}, kind="chat")
     prefix = found if isinstance(found, ExactPrefix) or found is None else await found()
     if prefix is None:
         raise RuntimeError("the prompt cannot be read")
@@ -185,15 +186,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--rounds", type=int, default=1000, help="requests measured for each row")
+    parser.add_argument("--rows", type=row_list, help="WORKERSxTOKENS,… instead of all")
     arguments = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     with tempfile.TemporaryDirectory() as folder:
         make_model = Path(__file__).resolve().parent.parent / "docker" / "lab" / "mk_model.py"
         runpy.run_path(str(make_model))["main"](f"{folder}/model")
+        sizes = arguments.rows or [(workers, tokens) for workers in WORKERS for tokens in PROMPT_TOKENS]
         rows = [
-            asyncio.run(measure(Path(folder, "model"), workers, tokens, arguments.rounds))
-            for workers in WORKERS
-            for tokens in PROMPT_TOKENS
+            asyncio.run(measure(Path(folder, "model"), workers, tokens, arguments.rounds)) for workers, tokens in sizes
         ]
     if arguments.json:
         print(json.dumps([asdict(row) for row in rows]))

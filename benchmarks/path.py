@@ -18,7 +18,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from benchmarks.proxybench.peers import bench_snapshot
+from benchmarks.proxybench.ours import Fleet, bench_snapshot
 from router.adapters.telemetry_ship import TelemetryShipper
 from router.contract.secrets import FleetKey, new_api_key
 from router.contract.snapshot import open_document
@@ -87,7 +87,7 @@ class Bench:
         rng = random.Random(1)
         now = time.time()
         table = RoutingTable(fleet_key=fleet, booted_at=now, rng=rng)
-        document, snapshot = open_document(bench_snapshot(fleet, key_id, secret, range(1, 5), "tidemark"), fleet)
+        document, snapshot = open_document(bench_snapshot(fleet, key_id, secret, range(1, 5), Fleet()), fleet)
         table.apply_snapshot(document, snapshot, now=now)
         upstreams = Upstreams(loop=asyncio.get_running_loop(), idle_max=1024, idle_timeout_s=60.0)
         telemetry = TelemetryShipper(

@@ -11,8 +11,8 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,11 @@ class Pinned:
     """A process group on one core."""
 
     process: subprocess.Popen[bytes]
+    log: Path
+    _afterwards: list[Callable[[], None]] = field(default_factory=list)
+
+    def at_stop(self, action: Callable[[], None]) -> None:
+        self._afterwards.append(action)
 
     def cpu_s(self) -> float:
         return sum(_cpu_s(pid) for pid in _family(self.process.pid))
@@ -53,6 +58,11 @@ class Pinned:
         return sum(_rss_kib(pid) for pid in _family(self.process.pid)) / 1024
 
     def stop(self) -> None:
+        self._end()
+        for action in self._afterwards:
+            action()
+
+    def _end(self) -> None:
         for number, wait_s in ((signal.SIGTERM, 8), (signal.SIGKILL, 8)):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
@@ -63,25 +73,57 @@ class Pinned:
                 continue
 
 
+@dataclass
+class Peer:
+    """A running proxy; `key` is the API key it asks for."""
+
+    name: str
+    port: int
+    running: Pinned
+    key: str | None = None
+    version: str = ""
+
+
 def start_pinned(argv: Sequence[str], *, core: int, name: str, env: Mapping[str, str] | None = None) -> Pinned:
-    log = (HOME / "run" / f"{name}.log").open("wb")
+    """`env` in place of this process's own."""
+    log = HOME / "run" / f"{name}.log"
     process = subprocess.Popen(
         ["taskset", "-c", str(core), *argv],
-        env={**os.environ, **(env or {})},
-        stdout=log,
+        env=dict(env if env is not None else os.environ),
+        stdout=log.open("wb"),
         stderr=subprocess.STDOUT,
         start_new_session=True,
         cwd=HERE.parent.parent,
     )
-    return Pinned(process)
+    return Pinned(process, log)
 
 
-def start_backend(ports: Sequence[int]) -> Pinned:
-    return start_pinned([str(HOME / "backend"), str(ports[0]), str(len(ports))], core=LOAD_CORE, name="backend")
+@dataclass(frozen=True)
+class Worker:
+    """What each mock worker is: the size of its prefix cache and how long it takes; the defaults answer at once."""
+
+    cache_blocks: int = 0
+    """Of 64 characters; 0 = no cache, and no cached tokens in the usage."""
+    prefill_us_a_token: int = 0
+    """One request after another; a token is 4 characters."""
+    decode_us: int = 0
+
+
+def start_backend(ports: Sequence[int], worker: Worker | None = None) -> Pinned:
+    worker = worker or Worker()
+    sizes = (worker.cache_blocks, worker.prefill_us_a_token, worker.decode_us)
+    argv = [str(HOME / "backend"), str(ports[0]), str(len(ports)), *map(str, sizes)]
+    return start_pinned(argv, core=LOAD_CORE, name=f"backend-{ports[0]}")
+
+
+def ask_backend(port: int, path: str) -> Any:  # Any: JSON
+    """`/stats`: what each worker of this backend saw; `/reset`: forget it, and empty the caches."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        return json.load(answer)
 
 
 def generate_load(port: int, *options: str, key: str | None = None, core: int = LOAD_CORE) -> dict[str, Any]:
-    """One run of the load generator: its JSON figures."""
+    """One run of the load generator: its JSON figures. Any: numbers, and counts by status."""
     argv = ["taskset", "-c", str(core), str(HOME / "lg"), "-p", str(port), *options]
     if key is not None:
         argv += ["-H", f"Authorization: Bearer {key}"]

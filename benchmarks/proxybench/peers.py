@@ -1,85 +1,31 @@
-"""What is measured: ours as it ships, nginx and vllm-router as peers. A peer that cannot be had is left out, named."""
+"""The other proxies, each on one core. A peer that cannot be had is left out by its reason, never silently."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-from benchmarks.proxybench.kit import HOME, PROXY_CORE, Pinned, start_pinned
-from router.contract.ids import KeyId, NamespaceId, PoolId, TenantId, WorkerId
-from router.contract.secrets import FleetKey, new_api_key
-from router.contract.snapshot import (
-    KeyGrant,
-    NamespacePolicy,
-    PolicySnapshot,
-    PoolPolicy,
-    RoutingName,
-    TenantGrant,
-    WorkerEntry,
-    encode_document,
-    sign_snapshot,
+from benchmarks.proxybench.install import (
+    ENVOY,
+    SGLANG_ROUTER,
+    VLLM_ROUTER,
+    nginx_program,
+    program_of,
+    version_of_nginx,
 )
+from benchmarks.proxybench.kit import HOME, PROXY_CORE, Peer, start_pinned
 
-VLLM_ROUTER = "vllm-router==0.1.17"
-
-
-@dataclass
-class Peer:
-    name: str
-    port: int
-    running: Pinned
-    key: str | None = None
-
+METRICS_PORT_OFFSET = 60
 
 Start = Callable[[int, Sequence[int]], Peer | str]
 """(port, backend ports) → the running peer, or why there is none."""
 
 
-def start_ours(port: int, backends: Sequence[int], *, routing: RoutingName = "tidemark") -> Peer | str:
-    fleet_hex = FleetKey.generate_hex()
-    key_id, secret, key = new_api_key()
-    state = Path(tempfile.mkdtemp(prefix="router-", dir=HOME / "run"))
-    snapshot = bench_snapshot(FleetKey.from_hex(fleet_hex), key_id, secret, backends, routing)
-    (state / "snapshot.json").write_bytes(snapshot)
-    env = {
-        "TIDEMARK_FLEET_KEY": fleet_hex,
-        "TIDEMARK_ROUTER_PORT": str(port),
-        "TIDEMARK_ROUTER_ADMIN_PORT": str(port + 500),
-        "TIDEMARK_ROUTER_STATE_DIR": str(state),
-        "TIDEMARK_REDIS_URL": "",
-        "TIDEMARK_CONTROL_URL": "",
-        "TIDEMARK_LOG_LEVEL": "WARNING",
-    }
-    running = start_pinned([sys.executable, "-m", "router"], core=PROXY_CORE, name=f"ours-{port}", env=env)
-    return Peer(f"tidemark {routing}", port, running, key)
-
-
-def bench_snapshot(fleet: FleetKey, key_id: KeyId, secret: str, backends: Sequence[int], routing: RoutingName) -> bytes:
-    """A signed document: one tenant with the key's secret, one pool of all backends, model `m`."""
-    tenant, namespace, pool = TenantId("bench"), NamespaceId("bench/main"), PoolId("p")
-    snapshot = PolicySnapshot(
-        tenants={tenant: TenantGrant()},
-        keys={key_id: KeyGrant(tenant, namespace, fleet.api_key_hash(key_id, secret))},
-        namespaces={namespace: NamespacePolicy(tenant=tenant, slug="main", generation_nonce="n")},
-        pools={pool: PoolPolicy(models=("m",), routing=routing)},
-        workers={
-            WorkerId(f"p/w{i}"): WorkerEntry(pool=pool, url=f"http://127.0.0.1:{port}")
-            for i, port in enumerate(backends, 1)
-        },
-    )
-    return encode_document(sign_snapshot(snapshot, version=1, epoch=1, created_at=0.0, fleet_key=fleet))
-
-
 def start_nginx(port: int, backends: Sequence[int]) -> Peer | str:
-    program = _nginx_program()
-    if program is None:
-        return "nginx is not installed (apt install nginx-light) and cannot be without root"
+    program = nginx_program()
+    if isinstance(program, str):
+        return program
     run = HOME / "run"
     servers = " ".join(f"server 127.0.0.1:{backend};" for backend in backends)
     temporary = " ".join(
@@ -94,39 +40,80 @@ def start_nginx(port: int, backends: Sequence[int]) -> Peer | str:
         f"upstream up {{ {servers} keepalive 512; keepalive_requests 100000000; }}\n"
         f"server {{ listen 127.0.0.1:{port} backlog=4096; location / {{ proxy_pass http://up; }} }} }}\n"
     )
-    argv = [program, "-c", str(config), "-p", str(run), "-e", f"{run}/nginx-{port}.err"]
-    return Peer("nginx", port, start_pinned(argv, core=PROXY_CORE, name=f"nginx-{port}"))
+    argv = [str(program), "-c", str(config), "-p", str(run), "-e", f"{run}/nginx-{port}.err"]
+    running = start_pinned(argv, core=PROXY_CORE, name=f"nginx-{port}")
+    return Peer("nginx", port, running, version=version_of_nginx(program))
 
 
-def _nginx_program() -> str | None:
-    found = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        subprocess.run(["apt-get", "install", "-y", "-q", "nginx-light"], capture_output=True, timeout=300)
-        found = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
-    return found
+def start_vllm_router(port: int, backends: Sequence[int], *, policy: str = "round_robin") -> Peer | str:
+    program = program_of(VLLM_ROUTER)
+    if isinstance(program, str):
+        return program
+    argv = [str(program), *_router_flags(port, backends, policy)]
+    running = start_pinned(argv, core=PROXY_CORE, name=f"vllm-router-{port}")
+    return Peer(f"vllm-router {policy}", port, running, version=VLLM_ROUTER.version)
 
 
-def start_vllm_router(port: int, backends: Sequence[int]) -> Peer | str:
-    program = HOME / "venv-vllm-router" / "bin" / "vllm-router"
-    if not program.exists():
-        why = _install_vllm_router(program.parent.parent)
-        if why:
-            return why
-    argv = [
-        str(program), "--host", "127.0.0.1", "--port", str(port), "--worker-urls",
-        *(f"http://127.0.0.1:{backend}" for backend in backends), "--policy", "round_robin", "--log-level", "error",
-        "--prometheus-port", str(port + 500), "--max-concurrent-requests", "4096",
+def start_sglang_router(port: int, backends: Sequence[int], *, policy: str = "cache_aware") -> Peer | str:
+    program = program_of(SGLANG_ROUTER)
+    if isinstance(program, str):
+        return program
+    argv = [str(program), "-m", "sglang_router.launch_router", *_router_flags(port, backends, policy)]
+    running = start_pinned(argv, core=PROXY_CORE, name=f"sglang-router-{port}")
+    return Peer(f"sglang-router {policy}", port, running, version=SGLANG_ROUTER.version)
+
+
+def _router_flags(port: int, backends: Sequence[int], policy: str) -> list[str]:
+    """The two routers have a common ancestor and share these."""
+    return [
+        "--host", "127.0.0.1", "--port", str(port), "--worker-urls",
+        *(f"http://127.0.0.1:{backend}" for backend in backends), "--policy", policy, "--log-level", "error",
+        "--prometheus-port", str(port + METRICS_PORT_OFFSET), "--max-concurrent-requests", "4096",
     ]  # fmt: skip
-    return Peer("vllm-router", port, start_pinned(argv, core=PROXY_CORE, name=f"vllm-router-{port}"))
 
 
-def _install_vllm_router(folder: Path) -> str:
-    """ "" when it worked, else why not."""
-    for argv in (
-        [sys.executable, "-m", "venv", str(folder)],
-        [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", VLLM_ROUTER],
-    ):
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
-        if done.returncode:
-            return f"{VLLM_ROUTER} could not be installed: {done.stderr.strip().splitlines()[-1:]}"
-    return ""
+def start_envoy(port: int, backends: Sequence[int]) -> Peer | str:
+    program = program_of(ENVOY)
+    if isinstance(program, str):
+        return program
+    config = HOME / "run" / f"envoy-{port}.json"
+    config.write_text(json.dumps(_envoy_config(port, backends)))
+    argv = [str(program), "-c", str(config), "--concurrency", "1", "--disable-hot-restart", "-l", "error"]
+    return Peer("envoy", port, start_pinned(argv, core=PROXY_CORE, name=f"envoy-{port}"), version=ENVOY.version)
+
+
+def _envoy_config(port: int, backends: Sequence[int]) -> dict[str, Any]:
+    """One listener, round robin over the backends, limits out of the way. Any: JSON."""
+    cluster = {
+        "name": "workers",
+        "type": "STATIC",
+        "lb_policy": "ROUND_ROBIN",
+        "circuit_breakers": {
+            "thresholds": [{"max_connections": 8192, "max_pending_requests": 8192, "max_requests": 8192}]
+        },
+        "load_assignment": {
+            "cluster_name": "workers",
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": _address(backend)}} for backend in backends]}],
+        },
+    }
+    everything = {"match": {"prefix": "/"}, "route": {"cluster": "workers", "timeout": "0s"}}
+    manager = {
+        "@type": _envoy_type("network.http_connection_manager", "HttpConnectionManager"),
+        "stat_prefix": "bench",
+        "generate_request_id": False,
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [everything]}]},
+        "http_filters": [
+            {"name": "envoy.filters.http.router", "typed_config": {"@type": _envoy_type("http.router", "Router")}}
+        ],
+    }
+    filters = [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]
+    listener = {"name": "clients", "address": _address(port), "filter_chains": [{"filters": filters}]}
+    return {"static_resources": {"listeners": [listener], "clusters": [cluster]}}
+
+
+def _envoy_type(filter_name: str, message: str) -> str:
+    return f"type.googleapis.com/envoy.extensions.filters.{filter_name}.v3.{message}"
+
+
+def _address(port: int) -> dict[str, Any]:
+    return {"socket_address": {"address": "127.0.0.1", "port_value": port}}

@@ -1,0 +1,82 @@
+"""`make bench`: every measure of the data plane, beside its peers, and of the dashboard, in one run: a table and
+`benchmarks/out/latest.json`.
+
+    python -m benchmarks [--only proxy,quality] [--rounds N] [--out FILE]
+
+Run it on an otherwise quiet machine with at least two cores. The router runs as it is installed: with compiled hot
+modules where a build fits the sources (`router/native`), which the report says. Exit status 1 when a measure is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import dashboard, in_process, machine, memory, proxy, quality, unseen
+from benchmarks.proxybench.kit import BenchError
+from benchmarks.report import Report, read_previous, table
+
+OUT = Path(__file__).parent / "out" / "latest.json"
+GROUPS: dict[str, Callable[[Report], None]] = {
+    "proxy": proxy.measure,
+    "decision": in_process.measure_decision,
+    "exact_decision": in_process.measure_exact_decision,
+    "events": in_process.measure_events,
+    "memory": memory.measure,
+    "unseen": unseen.measure,
+    "quality": quality.measure,
+    "dashboard": dashboard.measure,
+}
+ROUNDS = 3
+"""Of every measure; figures are medians. The whole then takes about a quarter of an hour."""
+
+
+def main() -> int:
+    options = _options()
+    report = Report(rounds=options.rounds)
+    about = machine.about()
+    for name in options.only:
+        _run(report, name)
+    print(", ".join(str(about[name]) for name in ("commit", "python", "router_code", "machine")))
+    print(table(report, read_previous(options.out)))
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(report.as_json(about), indent=1, ensure_ascii=False) + "\n")
+    return 1 if any(measure.ok is False for measure in report.measures) else 0
+
+
+def _run(report: Report, name: str) -> None:
+    """A group that cannot be measured is told as such; the others still are."""
+    print(f"{name} …", file=sys.stderr, flush=True)
+    started_s = time.monotonic()
+    try:
+        GROUPS[name](report)
+    except (BenchError, OSError, subprocess.SubprocessError) as error:
+        report.failed_group(name, f"{type(error).__name__}: {error}")
+    report.seconds[name] = round(time.monotonic() - started_s, 1)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", type=_groups, default=list(GROUPS), help=f"of {','.join(GROUPS)}")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--out", type=Path, default=OUT, help="report; the one that is there is compared with")
+    return parser.parse_args()
+
+
+def _groups(text: str) -> list[str]:
+    names = text.split(",")
+    unknown = [name for name in names if name not in GROUPS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no such group: {', '.join(unknown)}; there are {', '.join(GROUPS)}")
+    return names
+
+
+if __name__ == "__main__":
+    sys.exit(main())
