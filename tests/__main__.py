@@ -1,43 +1,85 @@
-"""`python -m tests`: the database tests on PostgreSQL, then the whole suite on SQLite. Arguments go to pytest.
+"""`python -m tests`: the database tests on PostgreSQL and the whole suite on SQLite. Arguments go to pytest.
 
-The last lines are pytest's own. Status 0 only when both passed; under CI=true a missing program is a failure.
+Two halves: what needs no quiet machine runs on both databases side by side, a core for each; then whole installations
+and browsers have the machine for themselves. A choice by path or marker is one run on SQLite. Status 0 only when all
+passed; under CI=true a missing program is a failure.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests import services
 
 ROOT = Path(__file__).resolve().parent.parent
-DATABASE_TESTS = ("tests/control", "tests/fleet", "tests/telemetry")
+DATABASE_TESTS = tuple(
+    f"tests/{name}"
+    for name in (
+        "alerts", "approvals", "control", "dashboard", "declarative", "fleet", "identity", "isolation", "placements",
+        "policies", "prompts", "reports", "revocation", "rollouts", "telemetry", "webhooks",
+    )
+)  # fmt: skip
+ALONE = "flow or browser"
+"""Markers of tests in real time, on real services."""
 NO_TESTS = 5
 
 
 def main(arguments: list[str]) -> int:
     for name in services.install_missing():
         print(f"{name} is not installed and cannot be installed here", flush=True)
-    database = on_postgres(arguments)
-    suite = pytest(arguments, {})
-    if database not in (0, NO_TESTS):
-        print(f"the database tests failed on PostgreSQL (status {database}), see above", flush=True)
-    return suite or (0 if database == NO_TESTS else database)
+    if _chosen(arguments):
+        return pytest(arguments, {})
+    with on_postgres(arguments) as database:
+        beside = pytest([*arguments, "-m", f"not ({ALONE})"], {})
+    alone = pytest([*arguments, "-m", ALONE], {})
+    if database.status:
+        print(f"the database tests failed on PostgreSQL (status {database.status}), see above", flush=True)
+    found = [status for status in (beside, alone, database.status) if status not in (0, NO_TESTS)]
+    return found[0] if found else NO_TESTS if beside == alone == NO_TESTS else 0
 
 
-def on_postgres(arguments: list[str]) -> int:
-    """The database tests once more on a private PostgreSQL. Status 0 with a line when there is none."""
-    folders = [folder for folder in DATABASE_TESTS if (ROOT / folder).exists()]
+def _chosen(arguments: list[str]) -> bool:
+    return "-m" in arguments or any(
+        not argument.startswith("-") and (ROOT / argument.split("::")[0]).exists() for argument in arguments
+    )
+
+
+class Run:
+    """What became of the tests on PostgreSQL, once they ended."""
+
+    status = 0
+
+
+@contextlib.contextmanager
+def on_postgres(arguments: list[str]) -> Iterator[Run]:
+    """The database tests on a private PostgreSQL beside what the block does; their output follows it."""
+    run = Run()
     if services.postgres_binaries() is None:
         print("NOT RUN: the database tests on PostgreSQL, which is missing", flush=True)
-        return 1 if services.IN_CI else 0
-    if any(not argument.startswith("-") and (ROOT / argument.split("::")[0]).exists() for argument in arguments):
-        return 0  # a choice of tests by path is run on SQLite alone
-    print("database tests on PostgreSQL", flush=True)
-    with services.private_postgres() as url:
-        return pytest([*folders, "-m", "not flow and not browser", *arguments], {"TIDEMARK_DATABASE_URL": url})
+        run.status = 1 if services.IN_CI else 0
+        yield run
+        return
+    folders = [folder for folder in DATABASE_TESTS if (ROOT / folder).exists()]
+    command = [sys.executable, "-m", "pytest", *folders, "-m", f"not ({ALONE})", *arguments]
+    with services.private_postgres() as url, tempfile.TemporaryFile() as output:
+        environment = {**os.environ, "TIDEMARK_DATABASE_URL": url}
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            yield run
+            status = process.wait()
+        finally:
+            process.kill()
+            output.seek(0)
+            print("database tests on PostgreSQL", flush=True)
+            sys.stdout.buffer.write(output.read())
+            sys.stdout.flush()
+    run.status = 0 if status == NO_TESTS else status
 
 
 def pytest(arguments: list[str], environment: dict[str, str]) -> int:

@@ -5,15 +5,27 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
+import psycopg
 import pytest
 import redis
 
 from tests import services
 
-NEEDS = {"browser": ("chromium", services.chromium), "postgres": ("PostgreSQL", services.postgres_binaries)}
+hypothesis.settings.register_profile("tidemark", deadline=None)
+hypothesis.settings.load_profile("tidemark")
+"""A busy machine stops a process for longer than hypothesis's 200 ms an example; speed has tests of its own."""
+
+NEEDS = {
+    "browser": ("chromium", services.chromium),
+    "postgres": ("PostgreSQL", services.postgres_binaries),
+    "compiler": ("a C compiler", services.c_compiler),
+    "pango": ("Pango", services.pango),
+}
 """Marker → (program, how it is found)."""
 
 _missing: dict[str, int] = {}
@@ -72,12 +84,21 @@ def valkey_url(_valkey: str, settings: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
+def postgres_server() -> Iterator[str]:
     """A PostgreSQL of this test run, whatever database the suite itself runs on."""
     if services.postgres_binaries() is None:
         pytest.skip("PostgreSQL is not installed")
     with services.private_postgres() as url:
         yield url
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> str:
+    """An empty database of its own on that server."""
+    name = f"test_{secrets.token_hex(6)}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    return f"{postgres_server.rpartition('/')[0]}/{name}"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Servers and programs the tests need: a private Valkey, a private PostgreSQL, a Chromium.
+"""Servers and programs the tests need: a private Valkey, a private PostgreSQL, a Chromium, a C compiler, Pango.
 
 An installed one is used; `install_missing` adds them by apt when that is possible (root on Debian or Ubuntu).
 """
@@ -6,6 +6,7 @@ An installed one is used; `install_missing` adds them by apt when that is possib
 from __future__ import annotations
 
 import contextlib
+import ctypes.util
 import glob
 import os
 import pwd
@@ -25,7 +26,12 @@ READY_WITHIN_S = 20
 POSTGRES_MAJOR_MIN = 15
 PASSWORD = "test"
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-APT_PACKAGES = {"chromium": "chromium", "postgres": "postgresql"}
+APT_PACKAGES = {
+    "chromium": "chromium",
+    "postgres": "postgresql",
+    "compiler": "build-essential",
+    "pango": "libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0",
+}
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 """There a test that cannot run is a failure."""
 
@@ -40,6 +46,16 @@ def free_port() -> int:
 def chromium() -> str | None:
     configured = os.environ.get("TIDEMARK_CHROMIUM")
     return configured or next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
+
+
+def c_compiler() -> str | None:
+    return shutil.which(os.environ.get("CC") or "cc") or shutil.which("gcc")
+
+
+def pango() -> str | None:
+    """What WeasyPrint draws PDF with: all of its libraries, or None."""
+    found = [ctypes.util.find_library(name) for name in ("pango-1.0", "pangoft2-1.0", "harfbuzz-subset")]
+    return found[0] if all(found) else None
 
 
 def postgres_binaries() -> Path | None:
@@ -57,7 +73,7 @@ def install_missing() -> list[str]:
     wanted = missing()
     apt = shutil.which("apt-get")
     if wanted and apt and os.geteuid() == 0:
-        packages = [APT_PACKAGES[name] for name in wanted]
+        packages = [package for name in wanted for package in APT_PACKAGES[name].split()]
         print(f"installing {', '.join(packages)} with apt", flush=True)
         quiet = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
         subprocess.run([apt, "update", "-qq"], **quiet)
@@ -66,7 +82,7 @@ def install_missing() -> list[str]:
 
 
 def missing() -> list[str]:
-    found = {"chromium": chromium(), "postgres": postgres_binaries()}
+    found = {"chromium": chromium(), "postgres": postgres_binaries(), "compiler": c_compiler(), "pango": pango()}
     return [name for name, path in found.items() if path is None]
 
 

@@ -16,6 +16,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 from tests import services
+from tests.browser.installed import installed  # noqa: F401  (a fixture of every journey)
 from tests.dashboard.story import PASSWORD
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,8 +13,50 @@ from tests.browser.conftest import Site, signed_in, updates, wait_for_updates
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
 AXE = Path(__file__).parent / "vendor/axe-core-4.14.1/axe.min.js"
-PAGES = ("/", "/workers/", "/workers/demo/w2/", "/workers/add/", "/workers/demo/w2/state/drain/", "/policies/",
-         "/isolation/", "/requests/", "/requests/req-0000000c/", "/tenants/", "/nosuch/")  # fmt: skip
+PAGES = (
+    "/",
+    "/hits/",
+    "/ttft/",
+    "/ttft/?only=change",
+    "/hotspots/",
+    "/hotspots/demo/0000009f3a77c1d2/",
+    "/evictions/",
+    "/workers/",
+    "/workers/demo/w2/",
+    "/workers/add/",
+    "/workers/demo/w2/state/drain/",
+    "/templates/",
+    "/policies/revisions/watermark/global/1/",
+    "/policies/effective/?pool=demo",
+    "/policies/routing/pool/demo/",
+    "/workers/demo/w2/remove/",
+    "/workers/removal/",
+    "/policies/",
+    "/isolation/",
+    "/requests/",
+    "/requests/req-0000000c/",
+    "/tenants/",
+    "/tenants/acme/",
+    "/tenants/acme/settings/",
+    "/namespaces/acme/support/",
+    "/namespaces/acme/support/settings/",
+    "/namespaces/acme/support/keys/add/",
+    "/status/acme/",
+    "/first-run/",
+    "/onboarding/",
+    "/revoke/tenant/acme/",
+    "/pools/add/",
+    "/reports/",
+    "/reports/add/",
+    "/alerts/",
+    "/alerts/?only=history",
+    "/alerts/add/",
+    "/alerts/rules/ttft-slow/",
+    "/checklist/",
+    "/audit/",
+    "/webhooks/",
+    "/nosuch/",
+)
 
 
 def test_it_refuses_a_wrong_password_in_words(browser: Browser, site: Site) -> None:

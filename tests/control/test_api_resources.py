@@ -156,3 +156,13 @@ def test_the_audit_log_is_read_newest_first_and_filtered(alice, support) -> None
     mine = _send(alice, "get", "audit?actor=user:carol&object_id=acme/sales").json()["items"]
     assert [item["object_id"] for item in mine] == ["acme/sales"]
     assert _send(alice, "get", "audit?since=yesterday").status_code == 422
+
+
+@pytest.mark.parametrize("since", ["0140-12-02T07:47:55.8+20:31", "2026-01-01T00:00:00-23:59"])
+def test_a_moment_in_an_odd_zone_is_a_moment(alice, db, since: str) -> None:
+    assert alice.get("/api/v1/audit", {"since": since}).status_code == 200
+
+
+def test_a_moment_that_has_no_utc_is_refused(alice, db) -> None:
+    answer = alice.get("/api/v1/audit", {"since": "0001-01-01T00:00:00+14:00"})
+    assert answer.status_code == 422 and answer.json()["errors"][0]["field"] == "since"

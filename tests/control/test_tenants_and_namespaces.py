@@ -20,7 +20,7 @@ from controlplane.namespaces.services import (
     update_namespace,
 )
 from controlplane.tenants.models import Tenant
-from controlplane.tenants.services import create_tenant, rename_tenant, set_tenant_status
+from controlplane.tenants.services import create_tenant, set_tenant_status, update_tenant
 from router.contract.secrets import split_api_key
 from tests.control.conftest import ACTOR
 
@@ -53,7 +53,7 @@ def test_a_slug_in_use_is_a_conflict_at_its_field(support) -> None:
 
 
 def test_a_name_change_is_audited_with_before_and_after_and_concerns_no_router(support) -> None:
-    rename_tenant(actor=ACTOR, tenant="acme", name="Acme Ltd", if_revision=1)
+    update_tenant(actor=ACTOR, tenant="acme", name="Acme Ltd", if_revision=1)
     entry = AuditEntry.objects.first()
     assert (entry.action, entry.before["name"], entry.after["name"]) == ("tenant.update", "Acme", "Acme Ltd")
     assert not entry.affects_routing
@@ -66,7 +66,7 @@ def test_a_change_whose_audit_cannot_be_written_is_refused(support, monkeypatch)
     monkeypatch.setattr(AuditEntry, "save", full)
     for change in (
         lambda: create_tenant(actor=ACTOR, slug="other", name="Other"),
-        lambda: rename_tenant(actor=ACTOR, tenant="acme", name="Renamed"),
+        lambda: update_tenant(actor=ACTOR, tenant="acme", name="Renamed"),
         lambda: set_namespace_status(actor=ACTOR, namespace="acme/support", status="revoked"),
         lambda: issue_key(actor=ACTOR, namespace="acme/support", name="k"),
     ):
@@ -78,9 +78,9 @@ def test_a_change_whose_audit_cannot_be_written_is_refused(support, monkeypatch)
 
 
 def test_an_older_revision_changes_nothing(support) -> None:
-    rename_tenant(actor=ACTOR, tenant="acme", name="First", if_revision=1)
+    update_tenant(actor=ACTOR, tenant="acme", name="First", if_revision=1)
     with pytest.raises(Stale) as caught:
-        rename_tenant(actor="user:bob", tenant="acme", name="Second", if_revision=1)
+        update_tenant(actor="user:bob", tenant="acme", name="Second", if_revision=1)
     assert caught.value.current == 2
     assert Tenant.objects.get().name == "First"
 

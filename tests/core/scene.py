@@ -123,10 +123,11 @@ class Scene:
         session: str | None = None,
         exclude: frozenset[WorkerId] = frozenset(),
         exact: ExactPrompt | None = None,
+        form: str = "chat",
     ) -> RoutingRequest:
         grant = self.grant(tenant)
         fingerprint = None if text is None else self.table.fingerprint(grant, text, template=TemplateRef(""))
-        return RoutingRequest("r", grant, fingerprint, session=session, exclude=exclude, exact=exact)
+        return RoutingRequest("r", grant, fingerprint, session=session, form=form, exclude=exclude, exact=exact)
 
     def choose(
         self,

@@ -1,12 +1,13 @@
-"""Passive ejection: C57, A7, A8, A9."""
+"""Passive ejection and what health probes show: C57, A5, A7, A8, A9."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from router.core.ejection import EJECTION_S_MAX, Ejection
-from router.core.model import Outcome
+from router.core.model import NoWorker, Outcome
 from tests.core.scene import Scene, prompt, worker_id
 
 
@@ -92,3 +93,41 @@ def test_an_ejection_never_exceeds_the_limit(events: list[tuple[bool, float]]) -
         now += pause
         (health.failed if failed else health.succeeded)(now=now)
         assert health.until - now <= EJECTION_S_MAX
+
+
+def test_a_worker_that_is_down_gets_nothing_until_it_answers_whatever_panic_says() -> None:
+    scene = Scene()
+    held = prompt(1, 8000)
+    home = scene.serve(held)
+    assert scene.table.worker_probed(home, "down")
+    decision = scene.choose(held)
+    assert (decision.spill, decision.preferred) == ("breaker", home) and decision.worker != home
+    for number in range(4):
+        scene.table.worker_probed(worker_id(number), "down")
+    assert scene.table.state(now=scene.now).panicking_pools == ["llama"]
+    with pytest.raises(NoWorker):
+        scene.choose(held)
+    assert not scene.table.worker_probed(home, "up")
+    assert scene.choose(held).worker == home
+    assert scene.table.state(now=scene.now).panicking_pools == ["llama"]
+
+
+def test_silent_workers_get_nothing_while_another_answers_and_are_tried_when_none_does() -> None:
+    scene = Scene()
+    assert [scene.table.worker_probed(worker_id(number), "silent") for number in range(3)] == [True] * 3
+    assert {scene.serve(prompt(seed, 3000)) for seed in range(20)} == {worker_id(3)}
+    assert not scene.table.worker_probed(worker_id(3), "silent")
+    assert len({scene.serve(prompt(seed, 3000)) for seed in range(100, 160)}) == 4
+    scene.table.worker_probed(worker_id(0), "down")
+    assert worker_id(0) not in {scene.serve(prompt(seed, 3000)) for seed in range(200, 260)}
+
+
+def test_what_probes_show_outlives_a_snapshot_and_a_drain() -> None:
+    scene = Scene()
+    scene.table.worker_probed(worker_id(0), "down")
+    scene.publish(scene.policy)
+    assert state(scene, 0) == "ejected"
+    scene.set_state(0, "drain")
+    assert state(scene, 0) == "drain"
+    scene.set_state(0, "ready")
+    assert state(scene, 0) == "ejected"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from msgspec.structs import replace
 
+from router.contract.ids import WorkerId
 from router.contract.snapshot import PoolPolicy
 from router.core.model import ExactMatch, ExactPrompt, Outcome
 from tests.core.scene import MODEL, Scene, prompt, snapshot, worker_id
@@ -14,9 +14,10 @@ from tests.core.scene import MODEL, Scene, prompt, snapshot, worker_id
 BLOCK = 16
 
 
-def exact(tokens: int, held: dict[int, int], *, first: int = 1) -> ExactPrompt:
+def exact(tokens: int, held: dict[int, int], *, first: int = 1, unknown: tuple[str, ...] = ()) -> ExactPrompt:
     matches = {worker_id(number): ExactMatch(count) for number, count in held.items()}
-    return ExactPrompt(tokens, list(range(first, first + tokens // BLOCK)), matches)
+    silent = frozenset(map(WorkerId, unknown))
+    return ExactPrompt(tokens, list(range(first, first + tokens // BLOCK)), matches, silent)
 
 
 def test_it_goes_to_the_worker_that_says_it_holds_most() -> None:
@@ -104,8 +105,7 @@ def test_a_worker_that_cannot_tell_keeps_what_it_is_believed_to_hold() -> None:
     scene, text = Scene(), prompt(1, 8000)
     silent = scene.serve(text)
     others = [number for number in range(4) if worker_id(number) != silent]
-    told = exact(2000, {others[0]: 320})
-    request = scene.request(text, exact=replace(told, unknown=frozenset((silent,))))
+    request = scene.request(text, exact=exact(2000, {others[0]: 320}, unknown=(silent,)))
     decision = scene.table.choose(request, now=scene.now, explain=True)
     assert decision.worker == silent and 1500 < decision.predicted_hit_tokens <= 1984
     assert decision.predicted_hit_tokens % BLOCK == 0
@@ -117,6 +117,6 @@ def test_a_belief_does_not_replace_what_a_worker_tells() -> None:
     scene, text = Scene(), prompt(1, 8000)
     home = scene.serve(text)
     other = next(number for number in range(4) if worker_id(number) != home)
-    request = scene.request(text, exact=replace(exact(2000, {}), unknown=frozenset((worker_id(other),))))
+    request = scene.request(text, exact=exact(2000, {}, unknown=(worker_id(other),)))
     decision = scene.table.choose(request, now=scene.now, explain=True)
     assert {candidate.matched_tokens for candidate in decision.candidates} == {0}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.contract.ids import NamespaceId, PoolId, TemplateRef
+from router.contract.ids import NamespaceId, PoolId, TemplateRef, TenantId
 from router.contract.snapshot import PoolPolicy
 from router.core.fingerprint import common_blocks
+from router.core.limits import CoreLimits
 from tests.core.scene import POOL, Scene, namespace_id, prompt, snapshot
 
 TEXT = prompt(1, 5000)
@@ -74,24 +76,47 @@ def test_chains_agree_exactly_on_the_common_whole_blocks(head: bytes, left: byte
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 3), st.integers(0, 3), st.integers(0, 40_000), st.integers(1, 40_000))
-def test_remembered_chunks_change_no_hash(one: int, two: int, parted_at: int, length: int) -> None:
+@given(st.integers(0, 3), st.integers(0, 3), st.integers(0, 300_000), st.integers(1, 300_000))
+def test_known_heads_change_no_hash(one: int, two: int, parted_at: int, length: int) -> None:
     """Prompts that share a head of any length, hashed after each other and by a router that never saw one before."""
-    texts = [prompt(seed, 40_000)[:parted_at] + prompt(10 + other, length) for seed, other in ((one, two), (one, one))]
+    texts = [prompt(seed, 300_000)[:parted_at] + prompt(10 + other, length) for seed, other in ((one, two), (one, one))]
     warm = Scene()
     for tenant in ("alice", "charlie"):
         for text in (*texts, *texts):
-            assert warm.request(text, tenant).fingerprint == Scene().request(text, tenant).fingerprint
+            assert hashes(warm, text, tenant) == hashes(Scene(), text, tenant)
 
 
-def test_remembered_chunks_are_bounded_and_the_least_used_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("router.core.fingerprint.CHUNKS_MAX", 4)
-    scene = Scene()
-    chunks = scene.table._fingerprinter._chunks
-    for seed in range(6):
-        scene.request(prompt(0, 16_384))
-        scene.request(prompt(seed, 16_384))
-        assert len(chunks) <= 4
-    kept = set(chunks)
-    scene.request(prompt(0, 16_384))
-    assert set(chunks) == kept
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 3 * 256 + 40), st.integers(0, 3 * 256 + 40))
+def test_every_hash_is_that_of_its_block_seeded_with_the_one_before(blocks: int, known: int) -> None:
+    scene, text = Scene(), prompt(3, 512 * 900)
+    hashes(scene, text[: 512 * known])
+    found = hashes(scene, text[: 512 * blocks])
+    for before, block in ((at, text[512 * (at + 1) : 512 * (at + 2)]) for at in range(blocks - 1)):
+        assert found[before + 1] == xxhash.xxh3_128_intdigest(block, found[before] % 2**64)
+
+
+@pytest.mark.interpreted
+def test_a_known_head_is_not_hashed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, head = Scene(), prompt(4, 256 * 1024 + 40_000)
+    hashes(scene, head)
+    hashed: list[int] = []
+    fingerprinter = scene.table._fingerprinter
+    hash_blocks = fingerprinter._hash_blocks
+    monkeypatch.setattr(
+        fingerprinter, "_hash_blocks", lambda last, data: hashed.append(len(data)) or hash_blocks(last, data)
+    )
+    hashes(scene, head + prompt(5, 5000))
+    assert sum(hashed) <= 16_384 + 5000
+    hashes(scene, head, "charlie")
+    assert sum(hashed) >= len(head) - 512, "what one tenant sent is known to that tenant alone"
+
+
+def test_known_heads_are_bounded_by_bytes_and_by_tenant() -> None:
+    scene = Scene(limits=CoreLimits(heads_bytes_max=1024 * 1024))
+    fingerprinter = scene.table._fingerprinter
+    scene.request(prompt(0, 100_000), "charlie")
+    for seed in range(600):
+        scene.request(prompt(seed, 33_000), "alice")
+        assert fingerprinter.heads_bytes <= 1024 * 1024
+    assert fingerprinter._heads.shard(TenantId("charlie")).young

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.core.hot import COLD_REQUESTS, HALF_LIFE_S, HOME_LOAD, HotPrefixes
+from router.core.hot import COLD_REQUESTS, HALF_LIFE_S, HOME_LOAD, REQUESTS_MIN, HotPrefixes
 from router.core.ring import Ring
 from tests.core.scene import Scene, prompt, snapshot, worker_id
 from tests.core.served import Served, serve_all
@@ -69,10 +70,60 @@ def test_the_hot_head_ends_where_the_prompts_part() -> None:
     assert found.key == head[27]
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 60), st.integers(1, 400)), max_size=80),
+    st.integers(0, 3),
+    st.integers(1, 60),
+    st.sampled_from([0.0, 0.01, 0.3]),
+)
+def test_the_hot_head_is_the_deepest_that_is_hot_with_all_above_it(
+    requests: list[tuple[int, int, int]], which: int, blocks: int, share: float
+) -> None:
+    """Four families of prompts that part at 7 and at 25 blocks."""
+    families = [chain(1, 7) + chain(2 + number // 2, 18) + chain(9 + number, 40) for number in range(4)]
+    hot = HotPrefixes(prefixes_max=1000)
+    for at, (family, length, load_ms) in enumerate(requests):
+        hot.add(families[family][:length], FIRST, load_ms=load_ms * 10.0, requests=1.0, now=at * 0.7)
+    now, prompt_ = len(requests) * 0.7, families[which][:blocks]
+    expected = None
+    for depth in (FIRST, 6, 9, 13, 19, 28, 42) if blocks >= FIRST else (blocks,):
+        entry = hot._entries.get(prompt_[depth - 1]) if depth <= blocks else None
+        decay = 2.0 ** ((hot._began - now) / HALF_LIFE_S)
+        if entry is None or entry.requests * decay < REQUESTS_MIN:
+            break
+        homes = entry.load_ms * decay * math.log(2.0) / (HALF_LIFE_S * 1000.0) / (HOME_LOAD + depth * share)
+        if homes <= 1.0:
+            break
+        expected = (prompt_[depth - 1], depth, min(math.ceil(homes), 16))
+    found = hot.head(prompt_, FIRST, block_share=share, homes_max=16, now=now)
+    assert (None if found is None else (found.key, found.blocks, found.homes)) == expected
+
+
 def test_one_long_prompt_is_no_crowd() -> None:
     hot, head = HotPrefixes(prefixes_max=1000), chain(1, 40)
     hot.add(head, FIRST, load_ms=60_000.0, requests=1.0, now=0.0)
     assert homes(hot, head, now=0.0) == 1
+
+
+@pytest.mark.interpreted
+def test_heat_is_the_same_whenever_its_units_are_brought_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = chain(1, 40)
+    expected = homes(heated(head, load=1.7), head, now=210.0)
+    monkeypatch.setattr("router.core.hot.FORWARD_HALF_LIVES_MAX", 1.5)
+    hot = heated(head, load=1.7)
+    assert hot._began > 100.0
+    assert homes(hot, head, now=210.0) == expected > 10
+
+
+def test_a_prefix_that_comes_rarely_is_followed_at_one_depth() -> None:
+    head, hot = chain(1, 400), HotPrefixes(prefixes_max=1000)
+    for number in range(50):
+        hot.add(head, FIRST, load_ms=100.0, requests=1.0, now=number * 3 * HALF_LIFE_S)
+    assert len(hot) == 1
+    for number in range(50):
+        hot.add(head, FIRST, load_ms=100.0, requests=1.0, now=10_000.0 + number)
+    assert len(hot) > 8
 
 
 def test_a_flood_of_unique_prompts_displaces_no_hot_prefix_and_stays_bounded() -> None:
@@ -145,21 +196,22 @@ def test_s3_7_new_prefixes_go_where_they_evict_least() -> None:
     fresh = {scene.choose(prompt(900 + seed, 20_000)).worker for seed in range(20)}
     assert fresh == {worker_id(1)}
     harm = {each.worker: each.pressure_ms for each in scene.choose(prompt(1000, 20_000)).candidates}
-    assert harm[worker_id(0)] > harm[worker_id(1)] == 0
+    assert harm[worker_id(1)] < 0.05 * harm[worker_id(0)], "what is left is the delay of those that come meanwhile"
 
 
 def test_eviction_aware_placement_evicts_less_than_the_ring_alone() -> None:
-    """A pool that has room for all conversations, but not wherever the ring would put them."""
-    rng = random.Random(8)
-    talks = [rng.randbytes(rng.choice((20_000, 160_000))) for _ in range(60)]
-    prompts = [talks[rng.randrange(60)] + rng.randbytes(600) for _ in range(500)]
-    evicted = {}
-    for routing in ("tidemark", "ring"):
-        scene = Scene(snapshot(workers=4, capacity_tokens=420_000))
-        pool = scene.policy.pools["llama"]
-        policies = {"llama": type(pool)(models=pool.models, routing=routing)}
-        policy = scene.policy
-        scene.publish(type(policy)(policy.tenants, policy.keys, policy.namespaces, policies, policy.workers))
-        served = serve_all(scene, prompts, requests_per_s=2, capacity_tokens=420_000)
-        evicted[routing] = sum(engine.evicted for engine in served.engines.values())
-    assert evicted["tidemark"] < 0.5 * evicted["ring"]
+    """Pools that have room for all conversations, but not wherever the ring would put them."""
+    evicted = {"tidemark": 0, "ring": 0}
+    for seed in range(6):
+        rng = random.Random(seed)
+        talks = [rng.randbytes(rng.choice((20_000, 160_000))) for _ in range(60)]
+        prompts = [talks[rng.randrange(60)] + rng.randbytes(600) for _ in range(500)]
+        for routing in evicted:
+            scene = Scene(snapshot(workers=4, capacity_tokens=420_000))
+            pool = scene.policy.pools["llama"]
+            policies = {"llama": type(pool)(models=pool.models, routing=routing)}
+            policy = scene.policy
+            scene.publish(type(policy)(policy.tenants, policy.keys, policy.namespaces, policies, policy.workers))
+            served = serve_all(scene, prompts, requests_per_s=2, capacity_tokens=420_000)
+            evicted[routing] += sum(engine.evicted for engine in served.engines.values())
+    assert evicted["tidemark"] < 0.25 * evicted["ring"]

@@ -14,6 +14,8 @@ from router.core.peers import PEER_FADED_S, PEER_FRESH_S, PeerLoad, PeerLoads, w
 from tests.core.scene import Scene, prompt, snapshot, worker_id
 
 W = [worker_id(number) for number in range(4)]
+WORK_TOKENS = 11_250
+"""Prefill of 10,000 tokens where attention doubles a token's cost at 40,000: 10,000 × (1 + 5,000 ÷ 40,000)."""
 
 
 def tell(scene: Scene, *peers: Scene) -> None:
@@ -38,8 +40,8 @@ def test_it_publishes_only_busy_workers_and_what_is_left_to_prefill() -> None:
     scene = Scene()
     scene.start_on(2, prompt(1, 40_000))
     assert set(scene.table.own_load(now=scene.now)) == {W[2]}
-    assert scene.table.own_load(now=scene.now)[W[2]] == PeerLoad(10_000, 1, scene.now)
-    assert scene.table.own_load(now=scene.now + 0.5)[W[2]].pending_prefill_tokens == pytest.approx(5000)
+    assert scene.table.own_load(now=scene.now)[W[2]] == PeerLoad(WORK_TOKENS, 1, scene.now)
+    assert scene.table.own_load(now=scene.now + 0.5)[W[2]].pending_prefill_tokens == pytest.approx(WORK_TOKENS - 5000)
 
 
 @pytest.mark.parametrize(("age_s", "share"), [(0, 1.0), (PEER_FRESH_S, 1.0), (3.0, 0.5), (PEER_FADED_S, 0.0), (60, 0)])
@@ -49,7 +51,7 @@ def test_a_silent_peers_load_fades_after_two_seconds(age_s: float, share: float)
     tell(one, two)
     one.now += age_s
     one.table.apply_live(now=one.now, workers={}, kv={})
-    assert queue_ms(one, 1) == pytest.approx(share * (1000 + 1.5), rel=0.01)
+    assert queue_ms(one, 1) == pytest.approx(share * (WORK_TOKENS / 10 + 1.5), rel=0.01)
     assert weight(age_s) == share
 
 

@@ -120,7 +120,7 @@ def test_it_denies_a_stale_namespace_only_where_policy_says_so() -> None:
     with pytest.raises(NamespaceStale):
         deny.grant("alice")
     assert deny.grant("charlie").tenant == "charlie"
-    deny.table.confirm_snapshot(now=deny.now)
+    deny.table.confirm_snapshot(lease_now=deny.now)
     assert deny.grant("alice").tenant == "alice"
 
 

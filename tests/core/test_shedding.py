@@ -13,7 +13,7 @@ from tests.core.scene import Scene, prompt, snapshot
 
 
 def busy_scene(*, queue_tokens: int, **namespace: object) -> Scene:
-    """Two workers, each with this many tokens of prefill ahead, at 10,000 tokens/s."""
+    """Two workers, each with a prompt of this many tokens ahead, at 10,000 tokens/s beside attention."""
     scene = Scene(snapshot(workers=2))
     for number in range(2):
         scene.start_on(number, prompt(500 + number, queue_tokens * 4), "charlie")
@@ -22,7 +22,8 @@ def busy_scene(*, queue_tokens: int, **namespace: object) -> Scene:
 
 
 def test_it_refuses_what_even_the_best_worker_would_answer_too_late() -> None:
-    scene = busy_scene(queue_tokens=60_000, shed_over_slo=True, ttft_slo_ms=2000.0)
+    """6 s of prefill ahead (40,000 tokens weigh 60,000, half of it for attention) and a limit of 2 s."""
+    scene = busy_scene(queue_tokens=40_000, shed_over_slo=True, ttft_slo_ms=2000.0)
     with pytest.raises(Shed) as caught:
         scene.choose(prompt(1, 4000))
     assert caught.value.status == 429
@@ -31,7 +32,7 @@ def test_it_refuses_what_even_the_best_worker_would_answer_too_late() -> None:
 
 
 def test_the_predicted_drain_is_the_time_to_retry() -> None:
-    scene = busy_scene(queue_tokens=60_000, shed_over_slo=True, ttft_slo_ms=2000.0)
+    scene = busy_scene(queue_tokens=40_000, shed_over_slo=True, ttft_slo_ms=2000.0)
     with pytest.raises(Shed) as caught:
         scene.choose(prompt(1, 4000))
     scene.now += caught.value.retry_after_s
@@ -64,7 +65,7 @@ def test_what_the_cache_saves_may_make_the_difference() -> None:
 def test_a_prompt_that_no_waiting_would_make_timely_is_served() -> None:
     """Its own prefill is longer than the limit: to send it away and back helps nobody."""
     scene = Scene(snapshot(workers=2, namespace={"shed_over_slo": True, "ttft_slo_ms": 500.0}))
-    assert scene.choose(prompt(1, 200_000)).predicted_ttft_ms == pytest.approx(5000, rel=0.01)
+    assert scene.choose(prompt(1, 200_000)).predicted_ttft_ms == pytest.approx(8125, rel=0.01)
 
 
 def test_a_retry_is_not_shed_and_the_wait_is_bounded() -> None:

@@ -10,12 +10,19 @@ from hypothesis import strategies as st
 from router.contract.snapshot import PoolPolicy
 from router.core.explain import sentence
 from router.core.model import ExactMatch, ExactPrompt
+from router.core.rates import Attention
 from router.core.transfer import GIB, HOST_GIB_PER_S, Hit, Link, exact_hit, transfer_ms, worth_pulling
 from tests.core.scene import MODEL, Scene, snapshot, worker_id
 
 BLOCK = 16
+LINEAR = Attention(1e12)
+"""A model whose prefill grows with its tokens alone: times are those of the brief."""
 KV_BYTES = 128 * 1024
 """A token of an 8B model: 32 layers × 8 heads × 128 × 2 (K and V) × 2 bytes."""
+
+
+def tokens_of(hit: Hit) -> tuple[int, int, int]:
+    return hit.blocks, hit.tokens, hit.loaded_tokens
 
 
 def test_s3_5_two_gib_over_twenty_gib_a_second_are_not_worth_a_60_ms_recompute() -> None:
@@ -32,12 +39,25 @@ def test_s3_5_as_a_decision_of_a_worker() -> None:
 
     def hit(recompute_ms: float) -> Hit:
         rate = 16_384 / recompute_ms * 1000.0
-        return exact_hit(held, prompt_tokens=16_385, block_tokens=BLOCK, tokens_per_s=rate, link=link)
+        return exact_hit(held, prompt_tokens=16_385, block_tokens=BLOCK, tokens_per_s=rate, link=link, attention=LINEAR)
 
-    assert hit(60.0) == Hit(0, 0)
+    assert tokens_of(hit(60.0)) == (0, 0, 0)
     pulled = hit(160.0)
     assert (pulled.tokens, pulled.loaded_tokens) == (16_384, 16_384)
     assert pulled.transfer_ms == pytest.approx(100.0)
+
+
+def test_behind_a_long_context_a_pull_pays_that_does_not_at_the_head() -> None:
+    """4,096 tokens take 25 ms to pull and 20 ms to compute, but 63 ms behind 81,920 others."""
+    link, rate = Link(KV_BYTES, 20.0), 4096 / 0.020
+
+    def hit(held: ExactMatch) -> Hit:
+        return exact_hit(
+            held, prompt_tokens=90_000, block_tokens=BLOCK, tokens_per_s=rate, link=link, attention=Attention(40_000.0)
+        )
+
+    assert hit(ExactMatch(0, 0, 4096)).loaded_tokens == 0
+    assert hit(ExactMatch(81_920, 0, 4096)).loaded_tokens == 4096
 
 
 def test_set_up_time_counts_and_a_tie_is_recomputed() -> None:
@@ -59,28 +79,43 @@ def test_the_last_token_is_always_computed_and_only_whole_blocks_hit(
     prompt_tokens: int, device_tokens: int, expected: int
 ) -> None:
     hit = exact_hit(
-        ExactMatch(device_tokens), prompt_tokens=prompt_tokens, block_tokens=BLOCK, tokens_per_s=1e4, link=None
+        ExactMatch(device_tokens),
+        prompt_tokens=prompt_tokens,
+        block_tokens=BLOCK,
+        tokens_per_s=1e4,
+        link=None,
+        attention=LINEAR,
     )
-    assert hit == Hit(expected // BLOCK, expected)
+    assert tokens_of(hit) == (expected // BLOCK, expected, 0)
 
 
 def test_tiers_follow_each_other_and_stop_where_one_is_not_worth_it() -> None:
     held = ExactMatch(1600, 1600, 1600)
     slow = Link(KV_BYTES, 0.01, 5.0)
-    hit = exact_hit(held, prompt_tokens=10_000, block_tokens=BLOCK, tokens_per_s=1e4, link=slow)
+    hit = exact_hit(held, prompt_tokens=10_000, block_tokens=BLOCK, tokens_per_s=1e4, link=slow, attention=LINEAR)
     assert (hit.blocks, hit.tokens, hit.loaded_tokens) == (100, 3200, 1600)
     assert hit.transfer_ms == pytest.approx(1600 * KV_BYTES / (HOST_GIB_PER_S * GIB) * 1000)
     fast = Link(KV_BYTES, 20.0, 5.0)
-    assert exact_hit(held, prompt_tokens=10_000, block_tokens=BLOCK, tokens_per_s=1e4, link=fast).tokens == 4800
+    assert (
+        exact_hit(held, prompt_tokens=10_000, block_tokens=BLOCK, tokens_per_s=1e4, link=fast, attention=LINEAR).tokens
+        == 4800
+    )
 
 
 def test_without_a_connector_only_the_device_counts() -> None:
     held = ExactMatch(160, 1600, 1600)
-    assert exact_hit(held, prompt_tokens=9999, block_tokens=BLOCK, tokens_per_s=1e4, link=None) == Hit(10, 160)
+    hit = exact_hit(held, prompt_tokens=9999, block_tokens=BLOCK, tokens_per_s=1e4, link=None, attention=LINEAR)
+    assert tokens_of(hit) == (10, 160, 0)
     no_remote = exact_hit(
-        ExactMatch(160, 0, 1600), prompt_tokens=9999, block_tokens=BLOCK, tokens_per_s=1e4, link=Link(KV_BYTES, None)
+        ExactMatch(160, 0, 1600),
+        prompt_tokens=9999,
+        block_tokens=BLOCK,
+        tokens_per_s=1e4,
+        link=Link(KV_BYTES, None),
+        attention=LINEAR,
     )
-    assert no_remote == Hit(10, 160)
+    assert tokens_of(no_remote) == (10, 160, 0)
+    assert hit.transfer_ms == no_remote.transfer_ms == 0.0
 
 
 @given(
@@ -95,7 +130,12 @@ def test_a_hit_never_costs_more_than_computing_and_never_covers_the_prompt(
     prompt: int, device: int, host: int, remote: int, rate: float, link: Link | None
 ) -> None:
     hit = exact_hit(
-        ExactMatch(device, host, remote), prompt_tokens=prompt, block_tokens=BLOCK, tokens_per_s=rate, link=link
+        ExactMatch(device, host, remote),
+        prompt_tokens=prompt,
+        block_tokens=BLOCK,
+        tokens_per_s=rate,
+        link=link,
+        attention=LINEAR,
     )
     assert hit.tokens % BLOCK == 0
     assert 0 <= hit.blocks * BLOCK <= hit.tokens < prompt

@@ -11,6 +11,7 @@ from django.test import Client
 from controlplane.tenants.models import User
 from dashboard import fragments
 from tests.dashboard import story
+from tests.dashboard.people import member
 
 STORY_MINUTES = 5
 """Enough for every panel; a longer story is told to those who look at it with their eyes."""
@@ -41,6 +42,11 @@ def viewer(db: None) -> Client:
 
 
 @pytest.fixture
+def admin(db: None) -> Client:
+    return _client("admin", "ada")
+
+
+@pytest.fixture
 def fleet(db: None, now: datetime) -> None:
     """Tenants, workers, some minutes of traffic and a router on v12."""
     story.make_fleet()
@@ -48,7 +54,27 @@ def fleet(db: None, now: datetime) -> None:
     story.make_rollout(now)
 
 
+@pytest.fixture
+def short_fleet(db: None, now: datetime) -> None:
+    """The same with a minute of traffic: enough for sums."""
+    story.make_fleet()
+    story.tell(now, minutes=1)
+    story.make_rollout(now)
+
+
+@pytest.fixture
+def alice(short_fleet: None) -> Client:
+    """Administrator of acme alone."""
+    return member("alice", "tenant_admin", "acme")
+
+
+@pytest.fixture
+def bob(short_fleet: None) -> Client:
+    """Looks at acme alone."""
+    return member("bob", "viewer", "acme")
+
+
 def _client(role: str, name: str) -> Client:
     client = Client(enforce_csrf_checks=False)
-    client.force_login(story.make_user(name, role=role), backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(story.make_user(name, role=role))
     return client

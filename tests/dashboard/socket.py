@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -29,7 +30,8 @@ class Socket:
     async def receive_json(self) -> dict[str, Any]:
         output = await self._asgi.receive_output(5)
         assert output["type"] == "websocket.send", output
-        return json.loads(output["text"])
+        packed = output.get("bytes")
+        return json.loads(gzip.decompress(packed) if packed else output["text"])
 
     async def closed_with(self) -> int:
         """The code with which the server closes next."""

@@ -15,8 +15,8 @@ from controlplane.telemetry.ingest import apply_entries
 from controlplane.telemetry.merge import Contribution
 from controlplane.telemetry.rollups import WORKER_TABLE, add
 from controlplane.tenants.models import Tenant, User
-from router.contract.histogram import Buckets
-from router.contract.histogram import observe as observe_duration
+from router.adapters.telemetry_reach import Reach
+from router.contract.histogram import observe as observe_value
 from router.contract.telemetry import (
     Candidate,
     DecisionSample,
@@ -172,13 +172,20 @@ def _requests(rng: random.Random, namespace: str, worker: str, warm: float, *, h
     count = rng.randint(1, 4 if hot else 2)
     prompt = sum(rng.randint(1200, 5200) for _ in range(count))
     hit = int(prompt * warm * rng.uniform(0.55, 0.8))
-    ttft_hit: Buckets = {}
-    ttft_miss: Buckets = {}
+    told, reach = RequestRow(), Reach()
     for _ in range(count):
-        if rng.random() < warm * 0.85:
-            observe_duration(ttft_hit, rng.lognormvariate(math.log(140), 0.35))
-        else:
-            observe_duration(ttft_miss, rng.lognormvariate(math.log(620), 0.4))
+        hits = rng.random() < warm * 0.85
+        reach.count_ttft(
+            told,
+            ttft_ms=rng.lognormvariate(math.log(140), 0.35) if hits else rng.lognormvariate(math.log(620), 0.4),
+            prompt_tokens=prompt // count,
+            cached_tokens=prompt // count if hits else 0,
+            beside=rng.randint(0, 6),
+        )
+        observe_value(reach.sizes, hit / count if hits else 0)
+    reach.put(told)
+    expected = min(prompt, int(hit * 1.04))
+    best = min(prompt, int(expected * (1.25 if hot else 1.06)))
     return RequestRow(
         **_row(namespace, worker),
         requests=count,
@@ -190,8 +197,14 @@ def _requests(rng: random.Random, namespace: str, worker: str, warm: float, *, h
         hit_prompt_tokens=prompt,
         predicted_hit_tokens=int(hit * rng.uniform(0.96, 1.06)),
         saved_prefill_ms=hit / 9000 * 1000,
-        ttft_hit=ttft_hit,
-        ttft_miss=ttft_miss,
+        ttft_hit=told.ttft_hit,
+        ttft_miss=told.ttft_miss,
+        cohorts=told.cohorts,
+        hit_size=told.hit_size,
+        expected_hit_tokens=expected,
+        best_hit_tokens=best,
+        repeated_tokens=min(prompt, int(best * 1.15)),
+        routing_loss={"watermark" if hot else "choice": best - expected},
         slo_met=count if rng.random() < 0.985 else count - 1,
         slo_known=count,
         isolation_checked=count,

@@ -32,7 +32,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 @sync_to_async
 def _cookie() -> bytes:
     client = Client()
-    client.force_login(story.make_user("olga"), backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(story.make_user("olga"))
     return f"sessionid={client.cookies['sessionid'].value}".encode()
 
 
@@ -140,10 +140,11 @@ async def test_it_drops_a_reader_that_does_not_read(socket: Socket, monkeypatch:
     monkeypatch.setattr(consumers, "SEND_TIMEOUT_S", 0.1)
     send = consumers.LiveConsumer.send
 
-    async def stuck(self: consumers.LiveConsumer, text_data: str | None = None, **rest: object) -> None:
-        if text_data and '"panels"' in text_data:
+    async def stuck(self: consumers.LiveConsumer, text_data: str | None = None, bytes_data: bytes | None = None,
+                    close: bool = False) -> None:  # fmt: skip
+        if bytes_data:
             await asyncio.sleep(10)
-        await send(self, text_data=text_data, **rest)
+        await send(self, text_data=text_data, bytes_data=bytes_data, close=close)
 
     monkeypatch.setattr(consumers.LiveConsumer, "send", stuck)
     await socket.send_json(SUBSCRIBE)

@@ -8,6 +8,7 @@ import zlib
 from array import array
 
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from router.contract.ids import TenantId
 from router.core.exact.block_hashes import Adapter, BlockHasher
 from router.core.exact.chains import (
     BLOCKS_AT_ONCE,
+    FAR_STRIDE_BYTES,
     MARK_STRIDE_BYTES,
     ExactPrefix,
     PromptChains,
@@ -127,6 +129,49 @@ def test_prompts_worked_on_at_the_same_time_do_not_mix(asked: list[tuple[Scope, 
                 del left[turn]
     for reading, _ in under_way:
         assert reading.prefix == plain(reading.scope, reading.text, 1)
+
+
+SHORT = ("<u>", ">", "<u>>", "<a>", "<e>", "<x", "e><x", "<", "some words", "q" * 9, "k" * 40)
+TAILS = st.lists(st.sampled_from(SHORT), max_size=5)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.lists(st.sampled_from(SHORT), max_size=5)), max_size=9)
+)
+def test_marks_and_long_steps_anywhere_change_no_hash(asked: list[tuple[int, int, list[str]]]) -> None:
+    """Marks at every byte, so within tokens and between them; prompts part where a longer token may begin or end."""
+    sizes = {"MARK_STRIDE_BYTES": 1, "FAR_BYTES": 24, "FAR_STRIDE_BYTES": 3, "LONG_STEP_BYTES": 4}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, size in sizes.items():
+            patch.setattr(f"router.core.exact.chains.{name}", size)
+        known, made = chains(block_size=2), [["k" * 40, "<u>", "q", "<u>"]]
+        for which, parted_at, tail in asked:
+            made.append(made[which % len(made)][:parted_at] + tail)
+            text = "".join(made[-1]).encode()
+            assert prefix_of(known, ALICE, text) == plain(ALICE, text, 2)
+            assert known.read(ALICE, text).prefix == plain(ALICE, text, 2)
+
+
+@pytest.mark.parametrize("size", [10_000, 100_000, 300_000])
+def test_each_of_many_long_first_messages_is_found_without_trying_the_others(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, rng = chains(), random.Random(1)
+    heads = [b"<u>" + rng.randbytes(size // 2).hex().encode() + b"<e>" for _ in range(12)]
+    for head in heads:
+        prefix_of(known, ALICE, head + b"<u>begin<e>")
+    hashed: list[int] = []
+    digest = xxhash.xxh3_128_intdigest
+    monkeypatch.setattr(
+        "router.core.exact.chains.xxhash.xxh3_128_intdigest",
+        lambda data, seed: hashed.append(len(data)) or digest(data, seed),
+    )
+    for head in heads:
+        hashed.clear()
+        reading = known.read(ALICE, head + b"<u>go on<e>")
+        assert reading.unhashed_bytes == len(b"go on<e>")
+        assert sum(hashed) <= FAR_STRIDE_BYTES + 100
 
 
 def test_work_stops_for_others_within_a_long_prompt() -> None:

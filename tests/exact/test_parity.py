@@ -15,20 +15,32 @@ from hypothesis import strategies as st
 from router.adapters.parity import ParityReport, check_parity, first_difference, probes
 from router.adapters.tokenizer import ExactTokenizer
 from router.adapters.tokenizer_files import load_model_files
-from router.core.exact.block_hashes import BlockHasher
+from router.core.exact.block_hashes import Adapter, BlockHasher
 from tests.exact.conftest import SECRET, metaspace
 
 URL = "http://worker:8000/"
+MODELS = {
+    "object": "list",
+    "data": [
+        {"id": "tiny", "root": "/models/tiny", "parent": None},
+        {"id": "sql", "root": "/adapters/sql", "parent": "tiny"},
+    ],
+}
 Answer = Callable[[dict[str, Any]], httpx.Response]
 
 
-async def check(exact: ExactTokenizer, answer: Answer) -> ParityReport:
+async def check(exact: ExactTokenizer, answer: Answer, models: httpx.Response | None = None) -> ParityReport:
+    models = models or httpx.Response(200, json=MODELS)
+
     def handle(request: httpx.Request) -> httpx.Response:
+        assert request.headers["authorization"] == "Bearer k"
+        if request.url == "http://worker:8000/v1/models":
+            return models
         assert request.url == "http://worker:8000/tokenize"
         return answer(json.loads(request.content))
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(handle)) as client:
-        return await check_parity(client, URL, exact, model="tiny", api_key="k")
+        return await check_parity(client, URL, exact, model="tiny", headers={"authorization": "Bearer k"})
 
 
 def tokens(exact: ExactTokenizer, body: dict[str, Any]) -> list[int]:
@@ -111,6 +123,27 @@ async def test_a_worker_without_a_usable_answer_proves_nothing(
 ) -> None:
     report = await check(exact, answer)
     assert report.verdict == "unknown" and reason in report.reason
+
+
+async def test_it_tells_adapters_from_the_model(exact: ExactTokenizer) -> None:
+    report = await check(exact, lambda body: answer_with(tokens(exact, body)))
+    assert report.models == {"tiny": None, "sql": Adapter("sql", "/adapters/sql")}
+
+
+@pytest.mark.parametrize(
+    ("models", "reason"),
+    [
+        (httpx.Response(401), "status 401"),
+        (httpx.Response(200, content=b"[]"), "not understood"),
+        (httpx.Response(200, json={"data": [{"id": 7}]}), "not understood"),
+        (httpx.Response(200, content=b" " * 2_000_000), "too long"),
+    ],
+)
+async def test_a_worker_that_does_not_list_its_models_proves_nothing(
+    exact: ExactTokenizer, models: httpx.Response, reason: str
+) -> None:
+    report = await check(exact, lambda body: answer_with(tokens(exact, body)), models)
+    assert report.verdict == "unknown" and reason in report.reason and not report.models
 
 
 @given(head=st.lists(st.integers(0, 9)), left=st.lists(st.integers(0, 9)), right=st.lists(st.integers(10, 19)))

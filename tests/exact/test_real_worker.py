@@ -14,12 +14,14 @@ import msgspec
 import pytest
 import zmq
 
+from router.adapters.exact_dialects import Dialects
 from router.adapters.parity import check_parity
 from router.adapters.tokenizer import Caller, ExactTokenizer
 from router.adapters.tokenizer_files import load_model_files
 from router.contract.ids import TenantId
 from router.core.exact.block_hashes import BlockHasher
 from router.core.exact.chains import ExactPrefix
+from router.http.usage import Usage, read_usage
 
 pytestmark = pytest.mark.vllm
 
@@ -71,10 +73,49 @@ async def test_a_real_worker_tokenises_every_probe_as_we_do(exact: ExactTokenize
 
 LONG = "".join(f"def function_{n}(value): return value * {n}  # naïve 😀\n" for n in range(40))
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"enum": [1, 2]}}}
-REQUESTS: dict[str, tuple[bool, dict[str, Any]]] = {
-    "chat": (True, {"messages": [{"role": "system", "content": LONG}, {"role": "user", "content": "Why?"}]}),
+USE = {"type": "tool_use", "id": "call00001", "name": "look", "input": {"b": "é", "a": [1, 2.5]}}
+RESULT = {"type": "tool_result", "tool_use_id": "call00001", "content": [{"type": "text", "text": "found"}]}
+CALL = {"type": "function_call", "call_id": "call00001", "name": "look", "arguments": '{"b": "é"}'}
+OUTPUT = {"type": "function_call_output", "call_id": "call00001", "output": "found"}
+THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}]}
+PARTS = [{"type": "input_text", "text": LONG}, {"type": "input_text", "text": "Why?"}]
+REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "messages": ("messages", {"system": LONG, "messages": [{"role": "user", "content": "Why?"}]}),
+    "messages with tools": (
+        "messages",
+        {
+            "system": [{"type": "text", "text": LONG}, {"type": "text", "text": "Be brief."}],
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]},
+                {"role": "assistant", "content": [{"type": "text", "text": "I look."}, USE]},
+                {"role": "user", "content": [RESULT, {"type": "text", "text": "and?"}]},
+                {"role": "system", "content": "A note."},
+                {"role": "user", "content": "Go on."},
+            ],
+            "tools": [{"name": "look", "description": "<é>", "input_schema": {"properties": SCHEMA["properties"]}}],
+            "tool_choice": {"type": "none"},
+            "thinking": {"type": "disabled"},
+        },
+    ),
+    "responses": ("responses", {"instructions": LONG, "input": "Why?"}),
+    "responses with tools": (
+        "responses",
+        {
+            "input": [
+                {"type": "message", "role": "user", "content": PARTS},
+                THOUGHT,
+                CALL,
+                OUTPUT,
+                {"role": "user", "content": "Go on."},
+            ],
+            "tools": [{"type": "function", "name": "look", "description": "<é>", "parameters": SCHEMA}],
+            "tool_choice": "none",
+            "reasoning": {"effort": "low"},
+        },
+    ),
+    "chat": ("chat", {"messages": [{"role": "system", "content": LONG}, {"role": "user", "content": "Why?"}]}),
     "parts and a literal": (
-        True,
+        "chat",
         {
             "messages": [
                 {"role": "user", "content": [{"type": "text", "text": LONG}, {"type": "text", "text": "<|end|>"}]}
@@ -82,15 +123,15 @@ REQUESTS: dict[str, tuple[bool, dict[str, Any]]] = {
         },
     ),
     "tools": (
-        True,
+        "chat",
         {
             "messages": [{"role": "user", "content": LONG}],
             "tools": [{"type": "function", "function": {"name": "look", "parameters": SCHEMA}}],
             "tool_choice": "none",
         },
     ),
-    "a prompt": (False, {"prompt": LONG}),
-    "token ids": (False, {"prompt": [n % 4000 for n in range(200)]}),
+    "a prompt": ("text", {"prompt": LONG}),
+    "token ids": ("text", {"prompt": [n % 4000 for n in range(200)]}),
 }
 
 
@@ -98,26 +139,29 @@ REQUESTS: dict[str, tuple[bool, dict[str, Any]]] = {
 async def test_its_events_carry_the_hashes_computed_here(
     exact: ExactTokenizer, events: zmq.Socket[bytes], name: str
 ) -> None:
-    chat, fields = REQUESTS[name]
+    kind, fields = REQUESTS[name]
     salt = uuid.uuid4().hex
-    prefix = await exact.fingerprint(Caller(TenantId("acme"), salt), fields, chat=chat)
-    first, again = (_ask(chat, fields, salt) for _ in range(2))
-    assert first["prompt_tokens"] == prefix.tokens
+    decoded, chat = Dialects(exact.template).decode({key: json.dumps(fields[key]).encode() for key in fields}, kind)
+    prefix = await exact.fingerprint(Caller(TenantId("acme"), salt), decoded, chat=chat)
+    first, again = (_ask(kind, fields, salt) for _ in range(2))
+    assert first.prompt_tokens == prefix.tokens
     assert prefix.hashes and _stored(events, prefix) == prefix.hashes
-    cached = (again.get("prompt_tokens_details") or {}).get("cached_tokens")
-    assert cached == prefix.hittable_blocks * BLOCK_SIZE
+    assert again.cached_tokens == prefix.hittable_blocks * BLOCK_SIZE
 
 
-def _ask(chat: bool, fields: dict[str, Any], salt: str) -> dict[str, Any]:
-    path = "/v1/chat/completions" if chat else "/v1/completions"
-    answer = httpx.post(URL + path, json=_body(**fields, cache_salt=salt), timeout=60)
+PATHS = {"chat": "chat/completions", "text": "completions", "messages": "messages", "responses": "responses"}
+
+
+def _ask(kind: str, fields: dict[str, Any], salt: str) -> Usage:
+    bound = {"max_output_tokens" if kind == "responses" else "max_tokens": 1}
+    body = {"model": "tiny", "cache_salt": salt, **bound, **fields}
+    answer = httpx.post(f"{URL}/v1/{PATHS[kind]}", json=body, timeout=60)
     assert answer.status_code == 200, answer.status_code
-    usage: dict[str, Any] = answer.json()["usage"]
-    return usage
+    return read_usage(answer.content)
 
 
 def _body(**fields: Any) -> dict[str, Any]:
-    return json.loads(json.dumps({"model": "tiny", "max_tokens": 1, **fields}))
+    return {"model": "tiny", "max_tokens": 1, **fields}
 
 
 def _stored(events: zmq.Socket[bytes], prefix: ExactPrefix) -> list[int]:

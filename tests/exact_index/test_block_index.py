@@ -229,3 +229,55 @@ def test_any_bound_gives_a_working_index(bytes_max: int) -> None:
     index = index_of(A, bytes_max=bytes_max)
     assert index.store(A, Tier.DEVICE, [2**64 - 1, 0])
     assert index.matches([2**64 - 1, 0], now=0) == {A: Match(2)}
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("store", "wipe", "suspend")), st.integers(0, 5), st.integers(1, 30)), max_size=20
+    ),
+    st.sets(st.integers(0, 2)),
+    st.sampled_from([(Tier.DEVICE,), (Tier.DEVICE, Tier.HOST)]),
+)
+def test_matches_by_worker_are_the_matches_of_the_asked_workers(
+    steps: list[tuple[str, int, int]], asked: set[int], tiers: tuple[Tier, ...]
+) -> None:
+    """Three workers of two ranks each."""
+    index, chain = BlockIndex(bytes_max=1 << 22), list(range(1000, 1030))
+    holders = [Holder(WorkerId(f"p/w{number // 2}"), number % 2) for number in range(6)]
+    for holder in holders:
+        index.add(holder)
+        index.renew(holder, until=10.0)
+    workers = {WorkerId(f"p/w{number}") for number in asked}
+    for at, (step, number, blocks) in enumerate(steps):
+        if step == "store":
+            index.store(holders[number], tiers[at % len(tiers)], chain[:blocks])
+            index.renew(holders[number], until=10.0)
+        elif step == "wipe":
+            index.wipe(holders[number])
+        else:
+            index.suspend(holders[number])
+        expected = [
+            (holder.worker, match)
+            for holder, match in index.matches(chain, now=0.0).items()
+            if holder.worker in workers
+        ]
+        groups = index.worker_matches(chain, index.places_of(workers), now=0.0)
+        found = [(worker, match) for names, match in groups for worker in names]
+        assert sorted(found) == sorted(expected)
+        assert [match.blocks for _, match in groups] == sorted((match.blocks for _, match in groups), reverse=True)
+
+
+def test_places_are_told_anew_when_a_holder_begins_again() -> None:
+    index, holder = BlockIndex(bytes_max=1 << 22), Holder(WorkerId("p/w0"))
+    index.add(holder)
+    index.renew(holder, until=10.0)
+    index.store(holder, Tier.DEVICE, [1, 2, 3])
+    version, places = index.places_version, index.places_of([holder.worker])
+    assert index.worker_matches([1, 2], places, now=0.0) == [((holder.worker,), Match(2))]
+    index.wipe(holder)
+    assert index.worker_matches([1, 2], places, now=0.0) == []
+    index.store(holder, Tier.DEVICE, [1])
+    index.renew(holder, until=10.0)
+    assert index.places_version > version
+    assert index.worker_matches([1, 2], index.places_of([holder.worker]), now=0.0) == [((holder.worker,), Match(1))]

@@ -105,6 +105,16 @@ def test_older_spellings_are_read():
     assert (reading.counters["prefix_query_tokens"], reading.counters["prefix_hit_tokens"]) == (100, 40)
 
 
+def test_transfers_of_both_kinds_of_connector_are_read():
+    text = (
+        "vllm:kv_offload_load_bytes_total 4096\nvllm:kv_offload_load_time_total 0.5\n"
+        'vllm:nixl_bytes_transferred_sum{engine="0"} 100\nvllm:nixl_bytes_transferred_sum{engine="1"} 20\n'
+        "vllm:nixl_xfer_time_seconds_sum 0.25\n"
+    )
+    names = ("offload_load_bytes", "offload_load_s", "nixl_bytes", "nixl_s")
+    assert [read_metrics_page(text).counters[name] for name in names] == [4096, 0.5, 120, 0.25]
+
+
 def test_the_current_spelling_wins_over_the_older_one():
     text = "vllm:gpu_cache_usage_perc 0.9\nvllm:kv_cache_usage_perc 0.1\n"
     assert read_metrics_page(text).kv_use == 0.1

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.flow.installation import Installation, wait_until
+from tests.installation import Installation, wait_until
 
 pytestmark = [pytest.mark.flow, pytest.mark.timeout(120)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.installation import Installation
+from tests.installation import Installation
 
 pytestmark = [pytest.mark.flow, pytest.mark.timeout(150)]
 
@@ -36,8 +36,9 @@ def test_a_headless_run_reports_what_was_stored_and_ends_well(installation: Inst
     assert report.keys() >= KEYS
     client = report["client"]
     assert isinstance(client, dict)
-    # The player counts complete answers; the stored figures also hold those it broke off at its end.
-    assert 0 <= report["requests"] - client["requests"] <= report["errors_by_kind"].get("client_disconnect", 0)
+    # Beyond complete answers the router may have counted those that were under way when the player ended, no others.
+    assert 0 <= report["requests"] - client["requests"] <= client["cut_off"]
+    assert report["errors_by_kind"].get("client_disconnect", 0) <= client["cut_off"]
     assert report["hit_tokens"] == pytest.approx(client["cached_tokens"], rel=0.02)
     assert 0 < report["hit_token_share"] < 1
     assert report["ttft_hit_ms"]["p50"] < report["ttft_miss_ms"]["p50"]

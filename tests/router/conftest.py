@@ -135,6 +135,7 @@ async def start_router(tmp_path: Path) -> AsyncIterator[StartRouter]:
             "router_admin_port": free_port(),
             "router_state_dir": state_dir,
             "router_drain_s": 1.0,
+            "router_probe_interval_s": 0.0,
             **settings,
         }
         made = Settings(**values)

@@ -41,6 +41,10 @@ class ScriptedWorker:
         self.url = f"http://127.0.0.1:{self.port}"
         return self
 
+    async def start_again(self) -> None:
+        """After `stop`, on the same port."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+
     async def stop(self) -> None:
         self._server.close()
         for writer in list(self._writers):

@@ -34,6 +34,7 @@ async def test_it_counts_requests_tokens_and_times(router: RunningRouter, worker
     assert samples["tidemark_ttft_seconds_count", (("cache", "hit"),)] == 1
     assert samples["tidemark_router_decision_seconds_count", ()] == 2
     assert samples["tidemark_policy_revision", (("router", "r1"),)] == 1
+    assert samples["tidemark_policy_epoch", (("router", "r1"),)] == 1
     assert samples["tidemark_worker_state", (("state", "ready"), ("worker", "p/w1"))] == 1
 
 

@@ -33,6 +33,7 @@ def errors(router: RunningRouter) -> dict[str, int]:
     return {kind: count for row in rows for kind, count in row.errors.items()}
 
 
+@pytest.mark.interpreted
 async def test_a_client_may_leave_while_the_worker_is_connected_to(
     router: RunningRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,6 +61,7 @@ async def test_a_client_may_leave_while_the_worker_is_connected_to(
     assert errors(router) == {"client_disconnect": 1}
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("step", ["_check_answer", "relayed_head"])
 async def test_a_mistake_of_ours_costs_one_answer_and_nothing_else(
     router: RunningRouter, monkeypatch: pytest.MonkeyPatch, step: str
@@ -76,6 +78,7 @@ async def test_a_mistake_of_ours_costs_one_answer_and_nothing_else(
     assert (await router.post(chat())).status_code == 200
 
 
+@pytest.mark.interpreted
 async def test_a_recorder_that_fails_spoils_no_answer(router: RunningRouter, monkeypatch: pytest.MonkeyPatch) -> None:
     def mistake(*args: object) -> None:
         raise KeyError("a mistake")

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 import pytest_asyncio
@@ -42,8 +43,10 @@ async def second_worker(model_folder: Path) -> AsyncIterator[ExactWorker]:  # no
 
 @pytest.fixture
 def start_exact(start_router: StartRouter, model_folder: Path) -> Callable[..., Any]:  # noqa: F811
-    async def start(*workers: ExactWorker, **settings: Any) -> RunningRouter:
-        return await start_router(exact_snapshot(*workers), **{"router_tokenizer_dir": model_folder.parent} | settings)
+    async def start(*workers: ExactWorker, snapshot: PolicySnapshot | None = None, **settings: Any) -> RunningRouter:
+        return await start_router(
+            snapshot or exact_snapshot(*workers), **{"router_tokenizer_dir": model_folder.parent} | settings
+        )
 
     return start
 
@@ -113,6 +116,80 @@ async def test_predicted_hits_are_the_delivered_ones(start_exact: Any, exact_wor
     assert (foreign["exact"], foreign["predicted_hit_tokens"], foreign["cached"]) == (True, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (
+            "/v1/messages",
+            {"max_tokens": 5, "system": text(90, seed=20), "messages": [{"role": "user", "content": "a"}]},
+        ),
+        ("/v1/responses", {"instructions": text(90, seed=21), "input": [{"role": "user", "content": "a"}]}),
+    ],
+)
+async def test_other_chats_are_exact_too(
+    start_exact: Any, exact_worker: ExactWorker, path: str, body: dict[str, Any]
+) -> None:
+    router = await start_exact(exact_worker)
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+    seen = []
+    for _ in range(2):
+        answer = await router.post({"model": MODEL} | body, path=path)
+        assert answer.status_code == 200, answer.text
+        seen.append((await router.admin(f"/explain?request_id={answer.headers['x-request-id']}")).json())
+        await asyncio.sleep(0.05)  # its events are on their way
+    assert [each["exact"] for each in seen] == [True, True]
+    assert [each["predicted_hit_tokens"] for each in seen] == exact_worker.cached and exact_worker.cached[1] > 80
+    would_be = await would_be_explained(router, {"model": MODEL} | body, path=path)
+    assert would_be["exact"] and would_be["predicted_hit_tokens"] == exact_worker.cached[1]
+
+
+async def test_blocks_of_an_adapter_are_hit_by_its_own_requests_alone_c23(
+    start_exact: Any, exact_worker: ExactWorker
+) -> None:
+    exact_worker.adapters = {"sql": "/adapters/sql", "law": "/adapters/law"}
+    snapshot = exact_snapshot(exact_worker)
+    pool = PoolPolicy(models=(MODEL, "sql", "law"), block_size=BLOCK_SIZE, tokenizer=FOLDER[0])
+    router = await start_exact(snapshot=msgspec.structs.replace(snapshot, pools={"p": pool}))
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+    prompt = text(200, seed=23)
+    seen = [
+        await ask(router, {"model": model, "prompt": prompt}, path="/v1/completions")
+        for model in ("sql", "law", MODEL, "sql", "law", MODEL)
+    ]
+    assert [each["exact"] for each in seen] == [True] * 6
+    assert [each["predicted_hit_tokens"] for each in seen] == [each["cached"] for each in seen]
+    assert [each["cached"] > 0 for each in seen] == [False, False, False, True, True, True]
+
+
+async def test_an_adapter_that_workers_keep_elsewhere_is_matched_by_text(
+    start_exact: Any, exact_worker: ExactWorker, second_worker: ExactWorker
+) -> None:
+    exact_worker.adapters, second_worker.adapters = {"sql": "/adapters/v1"}, {"sql": "/adapters/v2"}
+    snapshot = exact_snapshot(exact_worker, second_worker)
+    pool = PoolPolicy(models=(MODEL, "sql"), block_size=BLOCK_SIZE, tokenizer=FOLDER[0])
+    router = await start_exact(snapshot=msgspec.structs.replace(snapshot, pools={"p": pool}))
+    await until(lambda: len(exact_workers(router)) == 2, "both workers are exact")
+    prompt = {"prompt": text(200, seed=24)}
+    assert not (await ask(router, {"model": "sql"} | prompt, path="/v1/completions"))["exact"]
+    assert (await ask(router, {"model": MODEL} | prompt, path="/v1/completions"))["exact"]
+
+
+async def test_a_long_unseen_prompt_is_explained_by_its_tokens(start_exact: Any, exact_worker: ExactWorker) -> None:
+    router = await start_exact(exact_worker)
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+    body = {"model": MODEL, "prompt": text(3000, seed=22)}
+    would_be = await would_be_explained(router, body, path="/v1/completions")
+    assert would_be["exact"] and would_be["predicted_hit_tokens"] == 0
+    assert would_be["predicted_prompt_tokens"] > 3000
+
+
+async def would_be_explained(router: RunningRouter, body: dict[str, Any], *, path: str) -> dict[str, Any]:
+    async with httpx.AsyncClient(base_url=router.admin_url, timeout=5, trust_env=False) as client:
+        answer = await client.post(f"/explain?path={path}&namespace=acme/support", json=body)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
 async def test_the_pool_says_so_on_the_admin_port(start_exact: Any, exact_worker: ExactWorker) -> None:
     router = await start_exact(exact_worker)
     await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
@@ -139,6 +216,9 @@ async def test_a_worker_that_tokenises_differently_makes_the_pool_approximate(
     await until(lambda: page(router)["status"].startswith("approximate"), "the difference is found")
     assert page(router)["status"] == "approximate: a worker tokenises differently"
     assert page(router)["workers"]["p/w2"]["parity"].startswith("different")
+    told = router.runtime.exact.told()["p"]
+    assert told.status == page(router)["status"] and told.different.keys() == {"p/w2"} and told.different["p/w2"]
+    assert told.files_version == page(router)["files_version"] != ""
     assert not (await ask(router, chat(text(200, seed=1))))["exact"]
     assert 'tidemark_pool_exact{pool="p"} 0.0' in (await router.admin("/metrics")).text
 
@@ -226,6 +306,24 @@ async def test_events_that_do_not_come_are_noticed_c15(
     await ask(router, chat(text(1500, seed=1)))
     await until(lambda: page(router)["workers"]["p/w1"]["events"].startswith("silent"), "its silence is noticed")
     await until(lambda: exact_workers(router) == [], "it is not believed any more")
+
+
+async def test_a_reply_that_tokenises_differently_is_matched_to_the_last_stable_block_c27(
+    start_exact: Any, exact_worker: ExactWorker
+) -> None:
+    """The worker holds the reply as it was generated; rendered into the next turn it becomes other tokens."""
+    router = await start_exact(exact_worker)
+    await until(lambda: exact_workers(router) == ["p/w1"], "the worker is exact")
+    reply = text(60, seed=8)
+    exact_worker.reply_ids = [70 + number % 20 for number in range(200)]
+    first = chat(text(200, seed=1))
+    asked = await ask(router, first)
+    follow_up = {"role": "user", "content": text(40, seed=9)}
+    second = first | {"messages": [*first["messages"], {"role": "assistant", "content": reply}, follow_up]}
+    told = await ask(router, second)
+    assert told["exact"] and told["predicted_hit_tokens"] == told["cached"]
+    stable = asked["predicted_prompt_tokens"]
+    assert stable - 2 * BLOCK_SIZE < told["cached"] <= stable
 
 
 async def test_a_long_unseen_prompt_is_tokenised_off_the_loop(
@@ -348,6 +446,7 @@ async def test_requests_that_pass_the_cache_by_are_matched_by_text(
     assert not explained["exact"]
 
 
+@pytest.mark.interpreted
 async def test_recent_decisions_are_bounded_by_their_blocks_too(
     start_exact: Any, exact_worker: ExactWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from router.http import openai
 from router.http.endpoints import CHAT
 from router.http.errors import BadRequest
-from router.http.plain_chat import PLAIN_BYTES_MAX, _Plain, read_plain
+from router.http.plain_chat import PLAIN_BYTES_MAX, read_plain
+from router.http.plain_fields import PlainFields
 
 _text = st.text(alphabet=st.characters(codec="ascii"), max_size=40) | st.sampled_from(
     ['"model":', "x-anthropic-billing-header: 1\nrest"]
@@ -82,14 +83,14 @@ def test_it_leaves_the_rest_to_the_strict_reader(body: bytes) -> None:
     assert read_plain(body) is None
 
 
-@pytest.mark.parametrize("name", _Plain.__struct_fields__)
+@pytest.mark.parametrize("name", PlainFields.__struct_fields__)
 def test_it_takes_no_key_twice(name: str) -> None:
     values = {
         "model": '"m"',
         "messages": '[{"role":"user","content":"x"}]',
         "stream": "true",
     }
-    once = {key: values.get(key, "1") for key in _Plain.__struct_fields__}
+    once = {key: values.get(key, "1") for key in PlainFields.__struct_fields__}
     fields = [f'"{key}":{value}' for key, value in once.items()]
     assert read_plain(f"{{{','.join(fields)}}}".encode()) is not None
     assert read_plain(f"{{{','.join([*fields, f'"{name}":{once[name]}'])}}}".encode()) is None

@@ -48,7 +48,7 @@ async def test_it_refuses_and_keeps_the_last_good_one(
 ) -> None:
     good = encode_document(signed(snapshot_for([worker.url]), version=5, epoch=5))
     router = await start_router(None, document=good)
-    assert not router.runtime.snapshots.offer(_offers(worker)[name], source="test")
+    assert not await router.runtime.snapshots.offer(_offers(worker)[name], source="test")
     assert router.runtime.hello().last_error
     assert router.runtime.hello().snapshot_version == 5
     assert (await router.post(chat())).status_code == 200
@@ -57,8 +57,8 @@ async def test_it_refuses_and_keeps_the_last_good_one(
 
 async def test_it_forgets_a_refusal_once_a_good_one_came(start_router: StartRouter, worker: ScriptedWorker) -> None:
     router = await start_router(snapshot_for([worker.url]))
-    router.runtime.snapshots.offer(b"nonsense", source="test")
-    assert router.runtime.snapshots.offer(encode_document(signed(snapshot_for([]), version=2)), source="test")
+    await router.runtime.snapshots.offer(b"nonsense", source="test")
+    assert await router.runtime.snapshots.offer(encode_document(signed(snapshot_for([]), version=2)), source="test")
     assert router.runtime.hello().last_error == ""
     kept = (router.state_dir / "snapshot.json").read_bytes()
     assert kept == encode_document(signed(snapshot_for([]), version=2))
@@ -150,7 +150,7 @@ async def test_it_stays_in_force_when_the_control_plane_talks_nonsense(
     control = await ControlPlane().start()
     control.document, control.version = json.dumps({"detail": "oops"}).encode(), 99
     router = await start_router(snapshot_for([worker.url]), control_url=control.url)
-    await _until(lambda: bool(router.runtime.snapshots.last_error), within_s=2)
+    await _until(lambda: bool(router.runtime.store.last_error), within_s=2)
     assert (await router.post(chat())).status_code == 200
     control.stop()
 
@@ -160,7 +160,7 @@ async def test_it_cuts_a_new_workers_pool_in_and_an_old_one_out(
 ) -> None:
     await router.post(chat())
     moved = encode_document(signed(snapshot_for([other_worker.url]), version=2))
-    assert router.runtime.snapshots.offer(moved, source="test")
+    assert await router.runtime.snapshots.offer(moved, source="test")
     for _ in range(3):
         assert (await router.post(chat())).status_code == 200
     assert (len(worker.asked), len(other_worker.asked)) == (1, 3)

@@ -236,15 +236,20 @@ async def test_it_passes_over_a_worker_at_its_limit(
 ) -> None:
     router = await start_router(snapshot_for([worker.url, other_worker.url]), router_worker_inflight_max=1)
 
-    async def slow(asked: object, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.3)
+    may_answer = asyncio.Event()
+
+    async def waits(asked: object, writer: asyncio.StreamWriter) -> None:
+        await may_answer.wait()
         await answer_json(completion())(asked, writer)
 
-    worker.script = other_worker.script = slow
+    worker.script = other_worker.script = waits
     first = [asyncio.create_task(router.post(chat("same" * 300))) for _ in range(2)]
-    await asyncio.sleep(0.15)
+    async with asyncio.timeout(10):
+        while not (worker.asked and other_worker.asked):  # noqa: ASYNC110 - filled by the workers' own tasks
+            await asyncio.sleep(0.01)
     third = await router.post(chat("same" * 300))
     assert third.status_code == 503
+    may_answer.set()
     assert {(await task).status_code for task in first} == {200}
 
 

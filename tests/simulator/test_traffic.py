@@ -102,6 +102,23 @@ async def test_it_gives_up_on_other_errors_and_broken_answers() -> None:
     assert report.errors == {"404": 1, "broken": 1}
 
 
+async def test_it_counts_what_its_own_end_cuts_off() -> None:
+    asked = asyncio.Event()
+
+    async def answer(_request: httpx.Request) -> httpx.Response:
+        asked.set()
+        await asyncio.sleep(60)
+        return httpx.Response(200, content=b"data: [DONE]\n\n")
+
+    report = TrafficReport()
+    sending = asyncio.create_task(sender(httpx.MockTransport(answer), report).send(CLIENTS[0], TURN))
+    await asked.wait()
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    assert (report.requests, report.failed, report.cut_off, report.errors) == (0, 0, 1, {})
+
+
 async def test_it_retries_refused_connections_and_counts_them_apart() -> None:
     attempts = 0
 

@@ -9,9 +9,10 @@ import pytest
 
 from router.adapters.peers import GONE_AFTER_S, PEERS_MAX, PeerExchange
 from router.contract.channels import PEER_LOAD_HASH
-from router.contract.ids import WorkerId
+from router.contract.ids import TenantId, WorkerId
 from router.contract.live import WorkerLive
 from router.contract.peers import RouterLoad, WorkerShare, decode_load, encode_load
+from router.core.hints import Placed
 from router.core.model import RoutingRequest
 from router.core.peers import PEER_FADED_S, PeerLoad
 from router.core.table import RoutingTable
@@ -46,10 +47,17 @@ class Router:
         self.own: dict[WorkerId, PeerLoad] = {}
         self.heard: Mapping[str, Mapping[WorkerId, PeerLoad]] = {}
         self.version = 1
+        self.placed: list[Placed] = []
+        self.told: list[Placed] = []
         self.exchange = PeerExchange(
             router_id=name, boot="b", valkey=hashes, own_load=lambda now: self.own,  # type: ignore[arg-type]
             apply=self._apply, snapshot_version=lambda: self.version, clock=lambda: self.now + clock_ahead_s,
+            take_placed=self._take_placed, hear_placed=lambda placed, now: self.told.extend(placed),
         )  # fmt: skip
+
+    def _take_placed(self) -> list[Placed]:
+        placed, self.placed = self.placed, []
+        return placed
 
     def _apply(self, now: float, loads: Mapping[str, Mapping[WorkerId, PeerLoad]]) -> None:
         self.heard = loads
@@ -185,3 +193,37 @@ def test_it_keeps_the_wire_small() -> None:
     load = RouterLoad("r1", "0123456789abcdef", 1, 1, {f"pool/w{i}": WorkerShare(12, 34567.8) for i in range(100)})
     data = encode_load(load)
     assert decode_load(data) == load and len(data) < 100 * 30
+
+
+PLACED = Placed(TenantId("acme"), W1, bytes(range(32)))
+
+
+async def test_it_hears_once_where_others_sent_prompts(hashes: Hashes) -> None:
+    one, two = Router("r1", hashes), Router("r2", hashes)
+    two.placed.append(PLACED)
+    await _meet(one, two, turns=6)
+    assert one.told == [PLACED] and two.told == []
+
+
+@pytest.mark.parametrize(("missed", "heard"), [(2, True), (5, False)])
+async def test_a_reader_that_misses_some_publications_misses_no_placed_prompt(
+    hashes: Hashes, missed: int, heard: bool
+) -> None:
+    one, two = Router("r1", hashes), Router("r2", hashes)
+    at = await _meet(one, two, turns=3)
+    two.placed.append(PLACED)
+    for turn in range(1, missed + 2):
+        await two.turn(at + 0.25 * turn)
+    await one.turn(at + 0.25 * (missed + 2))
+    assert (one.told == [PLACED]) is heard
+
+
+async def test_a_router_that_restarted_is_heard_from_its_first_word(hashes: Hashes) -> None:
+    one, two = Router("r1", hashes), Router("r2", hashes)
+    two.placed.append(PLACED)
+    at = await _meet(one, two, turns=8)
+    again = Router("r2", hashes)
+    again.exchange._boot = "c"
+    again.placed.append(PLACED)
+    await _meet(one, again, turns=3, start=at + 1)
+    assert one.told == [PLACED, PLACED]

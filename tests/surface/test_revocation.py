@@ -10,7 +10,7 @@ import pytest
 
 from router.contract.snapshot import PolicySnapshot
 from router.core.model import Grant
-from router.core.revocation import still_granted
+from router.core.revocation import refusal_of
 from tests.router.conftest import ALICE_ID, CHARLIE_KEY, RunningRouter, chat, signed, snapshot_for
 from tests.router.scripted_worker import DONE, ScriptedWorker, event, hang, stream
 from tests.surface.conftest import MESSAGE_START, REQUESTS
@@ -84,7 +84,7 @@ def test_it_knows_what_takes_access_away(what: str, granted: bool) -> None:
     snapshot = snapshot_for(["http://127.0.0.1:9"])
     namespace = snapshot.namespaces["acme/support"]
     grant = Grant(ALICE_ID, "acme", "acme/support", namespace, "p", "m", "salt")  # type: ignore[arg-type]
-    assert still_granted(grant, _without(snapshot, what), now=2.0) is granted
+    assert (refusal_of(grant, _without(snapshot, what), now=2.0) is None) is granted
 
 
 async def test_it_ends_a_stream_of_messages_in_its_own_words(router: RunningRouter, worker: ScriptedWorker) -> None:

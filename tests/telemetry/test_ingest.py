@@ -20,11 +20,14 @@ from controlplane.telemetry.models import (
     DecisionRecord,
     PrefixHeatRollup,
     RequestRollup,
+    SliceRollup,
     SourceProgress,
     WorkerRollup,
 )
 from controlplane.telemetry.stream import lag_buckets
+from controlplane.telemetry.windows import SLICE_RETENTION_S
 from router.contract.channels import TELEMETRY_GROUP, TELEMETRY_STREAM
+from router.contract.cohorts import KEY_MAX
 from router.contract.histogram import total
 from router.contract.telemetry import DecisionSample, KvRow, PrefixHeat, RouterState, Violation
 from tests.telemetry.shipments import row, shipment
@@ -263,3 +266,61 @@ def test_a_router_state_outlives_a_shipment_without_one():
     apply(shipment(0, time.time(), router=RouterState(4, 1.0, 0, 0, 0)))
     apply(shipment(1, time.time(), router=None))
     assert SourceProgress.objects.get().router_state["snapshot_version"] == 4
+
+
+def reach(**values: object) -> object:
+    given = {
+        "repeated_tokens": 90, "best_hit_tokens": 80, "expected_hit_tokens": 55, "unjudged_tokens": 4,
+        "routing_loss": {"load": 20, "whatever": 5}, "hit_size": {60: 2}, "cohorts": {77: 2},
+    }  # fmt: skip
+    return row(**(given | values))
+
+
+def test_reach_is_kept_by_router_by_worker_and_by_namespace():
+    at = time.time() - 3
+    rows = [reach(template="t@1"), reach(worker="p/w2", template="t@1"), reach(tenant="other", namespace="other/x")]
+    apply(shipment(0, at, requests=rows), shipment(0, at, source="r2", requests=[reach(worker="")]))
+    for width_s in (60, 3600, 86_400):
+        found: dict[str, dict[str, int]] = {}
+        for kept in SliceRollup.objects.filter(width_s=width_s).exclude(pool=""):
+            names = found.setdefault(kept.slice, {})
+            names[kept.name] = names.get(kept.name, 0) + kept.repeated_tokens
+        assert found == {
+            "router": {"r1": 270, "r2": 90},
+            "worker": {"p/w1": 180, "p/w2": 90},
+            "namespace": {"acme/chat": 270, "other/x": 90},
+        }
+    hour = SliceRollup.objects.get(width_s=3600, slice="namespace", template="t@1")
+    assert (hour.requests, hour.prompt_tokens, hour.best_hit_tokens, hour.expected_hit_tokens) == (4, 200, 160, 110)
+    assert (hour.hit_tokens, hour.unjudged_tokens, hour.saved_prefill_ms) == (80, 8, 25.0)
+    assert (hour.routing_loss, hour.hit_size, hour.cohorts) == ({"load": 40, "other": 10}, {"60": 4}, {"77": 4})
+
+
+def test_prompt_tokens_whose_hits_are_not_told_are_kept_apart():
+    apply(shipment(0, time.time(), requests=[row(prompt_tokens=160)]))
+    kept = SliceRollup.objects.get(width_s=60, slice="worker")
+    assert (kept.prompt_tokens, kept.unknown_prompt_tokens) == (100, 60)
+
+
+def test_an_idle_router_has_a_slice_and_an_absent_one_has_not():
+    apply(shipment(0, time.time()))
+    kept = SliceRollup.objects.get(width_s=60)
+    assert (kept.slice, kept.name, kept.requests) == ("router", "r1", 0)
+
+
+@pytest.mark.parametrize("bad", [{"cohorts": {-1: 1}}, {"cohorts": {KEY_MAX + 1: 1}}, {"hit_size": {10_000: 1}}])
+def test_reach_outside_its_sets_is_refused(bad: dict[str, object]):
+    applied = apply(shipment(0, time.time(), requests=[reach(**bad)]))
+    assert len(applied.refused) == 1
+    assert not SliceRollup.objects.exists()
+
+
+def test_slices_expire_by_their_own_retention():
+    now = timezone.now()
+    for width_s, kept_s in SLICE_RETENTION_S.items():
+        for age_s in (kept_s - 90, kept_s + 90):
+            SliceRollup.objects.create(
+                width_s=width_s, start=now - timedelta(seconds=age_s), slice="worker", name=f"p/w{width_s}-{age_s}"
+            )
+    tasks.expire_rollups()
+    assert SliceRollup.objects.count() == len(SLICE_RETENTION_S)

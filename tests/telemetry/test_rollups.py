@@ -8,8 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controlplane.telemetry.merge import REQUESTS, WORKERS, Contribution, grouped, merge_into
-from controlplane.telemetry.models import RequestRollup, WorkerRollup
+from controlplane.telemetry.merge import (
+    REQUESTS,
+    SLICES,
+    TOTALS,
+    WORKERS,
+    Contribution,
+    grouped,
+    merge_into,
+)
+from controlplane.telemetry.models import RequestRollup, RequestTotal, SliceRollup, WorkerRollup, WorkerTotal
 from controlplane.telemetry.rollups import REQUEST_TABLE, WORKER_TABLE, add
 
 NOON_S = datetime(2026, 5, 17, 12, tzinfo=UTC).timestamp()
@@ -60,6 +68,47 @@ def test_stored_rows_equal_a_recomputation_in_every_width(batches):
 
 
 @pytest.mark.django_db
+def test_totals_are_the_sums_over_all_tenants_and_workers():
+    def item(tenant: str, worker: str, pool: str, requests: int) -> Contribution:
+        return Contribution(NOON_S, (tenant, f"{tenant}/n", pool, worker, "m", "t@1"),
+                            {"requests": requests, "ttft_hit": {"4": requests}})  # fmt: skip
+
+    add(REQUEST_TABLE, [item("a", "p/w1", "p", 1), item("b", "p/w2", "p", 2)], now_s=NOON_S)
+    add(REQUEST_TABLE, [item("a", "p/w1", "p", 4), item("a", "q/w1", "q", 8)], now_s=NOON_S)
+    totals = {row.pool: (row.requests, row.ttft_hit, row.model) for row in RequestTotal.objects.filter(width_s=60)}
+    assert totals == {"p": (7, {"4": 7}, "m"), "q": (8, {"4": 8}, "m")}
+
+
+@pytest.mark.django_db
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    batches=st.lists(
+        st.lists(st.tuples(st.integers(0, 119), st.sampled_from(["p/w1", "p/w2", "q/w1"]), counts), max_size=8),
+        min_size=1, max_size=4,
+    )
+)  # fmt: skip
+def test_totals_of_workers_are_the_sums_of_their_own_rates(batches):
+    WorkerRollup.objects.all().delete()
+    WorkerTotal.objects.all().delete()
+    for batch in batches:
+        add(
+            WORKER_TABLE,
+            [
+                Contribution(NOON_S + at_s, (worker,), {"kv_samples": 1, "stored_blocks": n})
+                for at_s, worker, n in batch
+            ],
+            now_s=NOON_S + 3600,
+        )
+    for width_s in (10, 60, 3600):
+        expected: dict[tuple[object, str], float] = {}
+        for row in WorkerRollup.objects.filter(width_s=width_s):
+            key = (row.start, row.worker.split("/")[0])
+            expected[key] = expected.get(key, 0.0) + row.stored_blocks * 60 / row.kv_samples
+        found = {(row.start, row.pool): row.stored_per_min for row in WorkerTotal.objects.filter(width_s=width_s)}
+        assert found == pytest.approx(expected)
+
+
+@pytest.mark.django_db
 def test_polls_and_events_write_one_row_without_harming_each_other():
     dims = ("p/w1",)
     add(WORKER_TABLE, [Contribution(NOON_S, dims, {"polls_ok": 1, "kv_use_max": 0.7, "kv_use_sum": 0.7})], now_s=NOON_S)
@@ -84,6 +133,11 @@ def test_late_data_is_added_only_to_widths_that_are_still_kept():
 
 
 def test_the_shapes_name_every_field_of_their_tables():
-    for model, shape in ((RequestRollup, REQUESTS), (WorkerRollup, WORKERS)):
+    for model, shape in (
+        (RequestRollup, REQUESTS),
+        (RequestTotal, TOTALS),
+        (SliceRollup, SLICES),
+        (WorkerRollup, WORKERS),
+    ):
         fields = {field.name for field in model._meta.concrete_fields} - {"id", "width_s", "start"}
         assert fields == {*shape.dims, *shape.values}

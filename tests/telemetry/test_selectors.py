@@ -6,7 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from controlplane.fleet.deltas import Increases
+from controlplane.fleet.metrics_page import Reading
 from controlplane.fleet.models import Finding, Worker, WorkerPool, WorkerStatus
+from controlplane.fleet.poll import PollOutcome, Target
 from controlplane.isolation.models import IsolationViolation
 from controlplane.isolation.selectors import isolation_coverage, needs_attention, violations
 from controlplane.telemetry.figures import HEAT_MEASURES
@@ -27,6 +30,7 @@ from controlplane.telemetry.selectors import (
     ttft_series,
 )
 from controlplane.telemetry.windows import Scope
+from controlplane.telemetry.worker_rollups import contribution_of
 from router.contract.telemetry import KvRow, PrefixHeat
 from tests.telemetry.shipments import row, shipment
 
@@ -172,6 +176,20 @@ def test_prompt_tokens_are_told_by_source_where_polls_had_predecessors():
     assert {name: [v for v in values if v is not None] for name, values in series.by_source.items()} == {
         "local_compute": [70], "local_cache_hit": [30],
     }  # fmt: skip
+
+
+def test_what_connectors_loaded_is_told_in_bytes_and_ms():
+    reading = Reading()
+    told = {"offload_load_bytes": 3000.0, "offload_load_s": 0.5, "nixl_bytes": 1000.0, "nixl_s": 0.25}
+    target = Target(pk=1, worker_id="p/w1", url="http://127.0.0.1:1")
+    for seconds_ago, values in ((100, told), (50, {"prompt_tokens": 10.0})):
+        outcome = PollOutcome(
+            target, NOW.timestamp() - seconds_ago, reading=reading, increases=Increases(known=True, values=values)
+        )
+        add(WORKER_TABLE, [contribution_of(outcome)], now_s=NOW.timestamp())
+    series = prompt_by_source_series(scope(), now=NOW)
+    assert [value for value in series.loaded_bytes if value is not None] == [4000, 0]
+    assert [value for value in series.load_ms if value is not None] == [750, 0]
 
 
 def test_spills_are_told_by_reason():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import openai
 import pytest
 
-from tests.vllm.stack import Operator, Stack, answers, wait_until
+from tests.installation import Installation, Operator, answers, wait_until
 
 WORKER_URLS = ("http://127.0.0.1:18001", "http://127.0.0.1:18002")
 REPLAY_ENDPOINTS = ("tcp://127.0.0.1:18201", "tcp://127.0.0.1:18202")
@@ -53,18 +54,20 @@ def workers() -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def stack(workers: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    run_dir: Path = tmp_path_factory.mktemp("vllm-run")
-    stack = Stack(run_dir)
+def stack(workers: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    stack = Installation(tmp_path_factory.mktemp("vllm"))
+    # Holds the lab's model in its folder `model`.
+    lab = os.environ.get("VLLM_LAB") or str(Path.home() / ".cache" / "vllm-lab")
+    stack.start(environment={"TIDEMARK_ROUTER_TOKENIZER_DIR": lab})
     try:
-        stack.start()
+        stack.wait_until_serving()
         yield stack
     finally:
-        stack.stop()
+        stack.end()
 
 
 @pytest.fixture(scope="module")
-def operator(stack: Stack) -> Operator:
+def operator(stack: Installation) -> Operator:
     return Operator(stack)
 
 
@@ -80,7 +83,7 @@ def fleet(operator: Operator, workers: tuple[str, ...]) -> list[dict[str, object
 
 
 @pytest.fixture(scope="module")
-def tenancy(operator: Operator, fleet: object, stack: Stack) -> Tenancy:
+def tenancy(operator: Operator, fleet: object, stack: Installation) -> Tenancy:
     keys = {}
     for tenant, people in (("acme", ("alice", "bob")), ("globex", ("charlie",))):
         operator.post("tenants", {"id": tenant, "name": tenant.title()})
@@ -88,18 +91,18 @@ def tenancy(operator: Operator, fleet: object, stack: Stack) -> Tenancy:
         for person in people:
             keys[person] = operator.post("keys", {"namespace": f"{tenant}/chat", "name": person})["key"]
     tenancy = Tenancy(**keys)
-    wait_until(lambda: _serves(stack, tenancy.charlie), timeout_s=15, what="the router knows the last key")
+    wait_until(lambda: _serves(stack, tenancy.charlie), within_s=15, what="the router knows the last key")
     return tenancy
 
 
-def _serves(stack: Stack, key: str) -> bool:
+def _serves(stack: Installation, key: str) -> bool:
     try:
         return any(model.id == "tiny" for model in client_for(stack, key).models.list())
     except openai.OpenAIError:
         return False
 
 
-def client_for(stack: Stack, key: str) -> openai.OpenAI:
+def client_for(stack: Installation, key: str) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{stack.router}/v1", api_key=key, max_retries=0, timeout=60)
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
+from tests.installation import ROOT, Installation, wait_until
 from tests.vllm.conftest import REPLAY_ENDPOINTS, Tenancy, client_for, prompt_of
-from tests.vllm.stack import Stack, wait_until
 from tests.vllm.worker_counters import blocks_in_events, counters_of, increases
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
@@ -46,7 +48,7 @@ def test_the_live_test_finds_both_workers_fit(fleet: list[dict[str, Any]]) -> No
 
 
 def test_a_repeated_prompt_is_served_from_the_same_workers_cache(
-    stack: Stack, tenancy: Tenancy, workers: tuple[str, ...]
+    stack: Installation, tenancy: Tenancy, workers: tuple[str, ...]
 ) -> None:
     client = client_for(stack, tenancy.alice)
     stream_once(client, prompt_of(200, seed=1))  # connections and kernels are warm afterwards
@@ -69,7 +71,7 @@ def test_a_repeated_prompt_is_served_from_the_same_workers_cache(
     print(f"TTFT cold {cold_ms:.0f} ms, cached {warm_ms:.0f} ms, {warm_cached} of {prompt_tokens} tokens")
 
 
-def test_a_teammate_shares_the_cache_and_another_tenant_does_not(stack: Stack, tenancy: Tenancy) -> None:
+def test_a_teammate_shares_the_cache_and_another_tenant_does_not(stack: Installation, tenancy: Tenancy) -> None:
     prompt = prompt_of(2000, seed=3)
     assert stream_once(client_for(stack, tenancy.alice), prompt)[2] == 0
     assert stream_once(client_for(stack, tenancy.bob), prompt)[2] > 1900
@@ -92,7 +94,9 @@ result = {"requests": r, "workers": workers}
 """
 
 
-def test_figures_agree_with_the_workers_own_counters(stack: Stack, tenancy: Tenancy, workers: tuple[str, ...]) -> None:
+def test_figures_agree_with_the_workers_own_counters(
+    stack: Installation, tenancy: Tenancy, workers: tuple[str, ...]
+) -> None:
     time.sleep(5)  # two polls: what came before this test is in the rollups
     before, rolled_before = [counters_of(url) for url in workers], stack.python(ROLLUP_SUMS)
     events_before = [blocks_in_events(endpoint) for endpoint in REPLAY_ENDPOINTS]
@@ -128,7 +132,7 @@ def test_figures_agree_with_the_workers_own_counters(stack: Stack, tenancy: Tena
         return hit == delivered and all(w[k] == e[k] for w, e in zip(workers_rolled, expected, strict=True) for k in e)
 
     with contextlib.suppress(AssertionError):
-        wait_until(agree, timeout_s=20, what="polls, events and ingestion caught up", every_s=1)
+        wait_until(agree, within_s=20, what="polls, events and ingestion caught up", every_s=1)
     hit, workers_rolled = rolled_up()
     assert hit == delivered == sum(e["hits"] for e in expected)
     assert [{k: w[k] for k in e} for w, e in zip(workers_rolled, expected, strict=True)] == expected
@@ -139,7 +143,7 @@ def test_figures_agree_with_the_workers_own_counters(stack: Stack, tenancy: Tena
         assert e["removed"] <= evicted <= e["removed"] + e["ttft"]
 
 
-def test_the_dashboard_shows_the_workers_and_no_violation(stack: Stack, tenancy: Tenancy) -> None:
+def test_the_dashboard_shows_the_workers_and_no_violation(stack: Installation, tenancy: Tenancy) -> None:
     shown = stack.python(
         "from controlplane.fleet.selectors import workers_table\n"
         "from controlplane.isolation.models import IsolationViolation\n"
@@ -152,7 +156,7 @@ def test_the_dashboard_shows_the_workers_and_no_violation(stack: Stack, tenancy:
     assert shown["violations"] == 0
 
 
-def test_the_official_client_works(stack: Stack, tenancy: Tenancy) -> None:
+def test_the_official_client_works(stack: Installation, tenancy: Tenancy) -> None:
     client = client_for(stack, tenancy.alice)
     chat = client.chat.completions.create(
         model="tiny", messages=[{"role": "user", "content": "hello"}], max_tokens=5, temperature=0
@@ -168,7 +172,7 @@ def test_the_official_client_works(stack: Stack, tenancy: Tenancy) -> None:
     assert [model.id for model in client.models.list()] == ["tiny"]
 
 
-def test_the_official_client_sees_typed_errors(stack: Stack, tenancy: Tenancy) -> None:
+def test_the_official_client_sees_typed_errors(stack: Installation, tenancy: Tenancy) -> None:
     good = client_for(stack, tenancy.alice)
     with pytest.raises(openai.AuthenticationError):
         client_for(stack, "tm_000000000000_" + "A" * 43).models.list()
@@ -180,8 +184,15 @@ def test_the_official_client_sees_typed_errors(stack: Stack, tenancy: Tenancy) -
         good.chat.completions.create(model="tiny", messages="not a list")  # type: ignore[arg-type]
 
 
-def test_a_killed_worker_is_ejected_and_the_next_request_succeeds(stack: Stack, tenancy: Tenancy) -> None:
-    """Last in the file: the worker stays dead."""
+@pytest.fixture
+def lab_whole_again() -> Iterator[None]:
+    """Other files' tests need both workers."""
+    yield
+    subprocess.run(["docker/lab/lab.sh", "up", "2"], cwd=ROOT, check=True, capture_output=True, timeout=200)
+
+
+@pytest.mark.usefixtures("lab_whole_again")
+def test_a_killed_worker_is_ejected_and_the_next_request_succeeds(stack: Installation, tenancy: Tenancy) -> None:
     client = client_for(stack, tenancy.alice)
     lab = Path(os.environ.get("VLLM_LAB", Path.home() / ".cache/vllm-lab"))
     victim = int((lab / "run/w1.pid").read_text())
@@ -194,5 +205,5 @@ def test_a_killed_worker_is_ejected_and_the_next_request_succeeds(stack: Stack, 
         "result = {r.worker_id: r.health for r in workers_table()}"
     )
     wait_until(
-        lambda: stack.python(down)["tiny/w1"] == "down", timeout_s=20, what="the dashboard shows w1 as down", every_s=1
+        lambda: stack.python(down)["tiny/w1"] == "down", within_s=20, what="the dashboard shows w1 as down", every_s=1
     )

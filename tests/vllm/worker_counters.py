@@ -11,6 +11,7 @@ COUNTERS = (
     "vllm:prompt_tokens_total",
     "vllm:prefix_cache_queries_total",
     "vllm:prefix_cache_hits_total",
+    "vllm:external_prefix_cache_hits_total",
     "vllm:generation_tokens_total",
     "vllm:kv_block_lifetime_seconds_count",
     "vllm:time_to_first_token_seconds_count",

@@ -12,7 +12,7 @@ from simulator.fleet.conversation import ConversationWorkload
 from simulator.fleet.hardware import H100_8B, H200_8B
 from simulator.fleet.policies import POLICIES
 from simulator.fleet.run import FleetRun
-from simulator.fleet.sweep import Case, Grid, run_case, sweep
+from simulator.fleet.sweep import SEEN, UNSEEN, Case, Grid, conversation_rows, run_case, sweep, weka_sessions
 from simulator.fleet.table import as_json, as_markdown, as_text, overall, rows_of
 from simulator.fleet.workload import BLOCK_TOKENS, Request
 from simulator.replay import load_conversation, load_weka
@@ -47,6 +47,16 @@ def test_a_seed_decides_everything(trace: str, policy: str) -> None:
 def test_results_do_not_depend_on_the_number_of_processes() -> None:
     grid = Grid(["conversation"], [2], [0.5], ["round_robin", "oracle"], [1], H200_8B.name, 60)
     assert sweep(grid, processes=1) == sweep(grid, processes=2)
+
+
+def test_the_unseen_parts_of_the_traces_share_nothing_with_the_seen_ones() -> None:
+    first, later = (conversation_rows(part) for part in (SEEN, UNSEEN))
+    assert len(first) == 4_000 and len(later) == 8_031
+    assert max(row.timestamp for row in first) <= min(row.timestamp for row in later)
+    seen, unseen = ({turn.session for session in weka_sessions(part) for turn in session} for part in (SEEN, UNSEEN))
+    assert len(seen) == len(unseen) == 150 and not seen & unseen
+    one, other = (dataclasses.replace(CASE, part=part, requests=60) for part in (SEEN, UNSEEN))
+    assert run_case(one) != run_case(other)
 
 
 def test_an_open_loop_offers_the_load_it_names() -> None:
@@ -114,3 +124,12 @@ def test_without_an_oracle_the_ratio_is_unknown() -> None:
     rows = rows_of({CASE: run_case(CASE)})
     assert rows[0].goodput_of_oracle is None
     assert "–" in as_text(rows)
+
+
+def test_four_routers_serve_nearly_as_well_as_one() -> None:
+    """Turns reach a router at random: without a word of each other they would compute a conversation four times."""
+    case = Case("toolagent", 8, 0.6, "tidemark", 1, H200_8B.name, 1_200)
+    one, four = (run_case(dataclasses.replace(case, policy=name)) for name in ("tidemark", "tidemark_4_routers"))
+    assert one.hit_token_share and four.hit_token_share
+    assert four.hit_token_share >= one.hit_token_share - 0.05
+    assert four.goodput_per_s >= 0.95 * one.goodput_per_s

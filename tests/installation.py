@@ -1,8 +1,9 @@
-"""One running `manage.py up --demo` with its own ports and run folder, observed from outside."""
+"""A whole Tidemark, `manage.py up` on ports and in a run folder of its own, observed and driven from outside."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -15,10 +16,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from tests.services import free_port
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 SERVING_WITHIN_S = 90
 END_WITHIN_S = 15
 ROLES = {
@@ -34,6 +38,8 @@ ROLES = {
 """Role → what its command line contains. Valkey replaces its own by its name and address."""
 FIRST_WORKER_PORTS = range(24_000, 24_900, 16)
 """Bases whose +1000 and +2000 neighbours lie outside the ephemeral range."""
+_places = itertools.count(os.getpid())
+"""One base after the other: an installation of this process may still run when the next is started."""
 
 
 class Installation:
@@ -49,9 +55,22 @@ class Installation:
                 "TIDEMARK_VALKEY_PORT",
             )
         }
-        self.ports["TIDEMARK_DEMO_WORKER_PORT"] = FIRST_WORKER_PORTS[os.getpid() % len(FIRST_WORKER_PORTS)]
+        self.ports["TIDEMARK_DEMO_WORKER_PORT"] = FIRST_WORKER_PORTS[next(_places) % len(FIRST_WORKER_PORTS)]
         self.process: subprocess.Popen[bytes] | None = None
         self.environment: dict[str, str] = {}
+
+    @property
+    def web(self) -> str:
+        return f"http://127.0.0.1:{self.ports['TIDEMARK_WEB_PORT']}"
+
+    @property
+    def router(self) -> str:
+        return f"http://127.0.0.1:{self.ports['TIDEMARK_ROUTER_PORT']}"
+
+    @property
+    def admin(self) -> str:
+        """The router's admin port."""
+        return f"http://127.0.0.1:{self.ports['TIDEMARK_ROUTER_ADMIN_PORT']}"
 
     def start(self, *arguments: str, environment: dict[str, str] | None = None) -> None:
         self.environment = self._environment() | (environment or {})
@@ -73,10 +92,13 @@ class Installation:
         names = {name: str(port) for name, port in self.ports.items()}
         return {**inherited, **names, "TIDEMARK_RUN_DIR": str(self.run_dir)}
 
-    def django(self, code: str) -> None:
-        """Run code inside the installation's control plane."""
-        command = [sys.executable, "manage.py", "shell", "-v", "0", "-c", code]
-        subprocess.run(command, cwd=ROOT, env=self.environment, check=True, timeout=60)
+    def python(self, code: str) -> Any:
+        """Run code inside the installation's control plane; what it assigns to `result`, as JSON."""
+        program = f"result = None\n{code}\nimport json as _json\nprint('\\n' + _json.dumps(result))"
+        command = [sys.executable, "manage.py", "shell", "-v", "0", "-c", program]
+        done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.strip().splitlines()[-1])
 
     def wait_until_serving(self) -> None:
         wait_until(lambda: "serving after" in self.log(), SERVING_WITHIN_S, "serving", self.log)
@@ -129,7 +151,7 @@ class Installation:
     def answered(self) -> dict[str, float]:
         """Requests by outcome, from the router's own metrics; empty while it is away."""
         with contextlib.suppress(urllib.error.URLError, OSError):
-            page = self.get(f"http://127.0.0.1:{self.ports['TIDEMARK_ROUTER_ADMIN_PORT']}/metrics")
+            page = self.get(f"{self.admin}/metrics")
             found: dict[str, float] = {}
             for outcome, value in re.findall(r'tidemark_router_requests_total\{.*?outcome="(\w+)".*?\} (\S+)', page):
                 found[outcome] = found.get(outcome, 0) + float(value)
@@ -153,10 +175,50 @@ class Installation:
         return dict(json.loads(path.read_text()))
 
 
+class Operator:
+    """A signed-in administrator's REST client."""
+
+    def __init__(self, installation: Installation) -> None:
+        self.client = httpx.Client(base_url=installation.web, timeout=60, trust_env=False)
+        password = (installation.run_dir / "admin-password").read_text().strip()
+        page = self.client.get("/accounts/login/")
+        form = {"login": "admin", "password": password, "csrfmiddlewaretoken": page.cookies["csrftoken"]}
+        answer = self.client.post("/accounts/login/", data=form, headers={"Referer": f"{installation.web}/"})
+        assert answer.status_code == 302, answer.text[:500]
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        return self._send("POST", path, body)
+
+    def patch(self, path: str, body: dict[str, Any]) -> Any:
+        return self._send("PATCH", path, body)
+
+    def _send(self, method: str, path: str, body: dict[str, Any]) -> Any:
+        headers = {"X-CSRFToken": self.client.cookies["csrftoken"], "If-Match": "*"}
+        answer = self.client.request(method, f"/api/v1/{path}", json=body, headers=headers)
+        assert answer.status_code in (200, 201, 202), f"{path}: {answer.status_code} {answer.text[:1000]}"
+        return answer.json()
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=2, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
 def wait_until(
-    condition: Callable[[], object], within_s: float, what: str, context: Callable[[], str] = lambda: ""
-) -> None:
+    condition: Callable[[], Any],
+    within_s: float,
+    what: str,
+    context: Callable[[], str] = lambda: "",
+    *,
+    every_s: float = 0.2,
+) -> Any:
+    """The condition's first true value. Raises AssertionError naming `what` when it does not come in time."""
     deadline = time.monotonic() + within_s
-    while not condition():
+    while True:
+        value = condition()
+        if value:
+            return value
         assert time.monotonic() < deadline, f"not within {within_s:.0f} s: {what}\n{context()[-3000:]}"
-        time.sleep(0.2)
+        time.sleep(every_s)
