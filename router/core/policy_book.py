@@ -153,10 +153,11 @@ class PolicyBook:
 
     def _verified(self, snapshot: PolicySnapshot, api_key: str | None, now: float) -> tuple[KeyId, KeyGrant]:
         """The active key behind a text; one refusal, after the same work, for everything else."""
-        key, secret = split_api_key(api_key or "") or split_api_key(_DUMMY_KEY) or (_DUMMY_ID, _DUMMY_SECRET)
+        own, spare = split_api_key(api_key or ""), split_api_key(_DUMMY_KEY)
+        key, secret = own or spare or (_DUMMY_ID, _DUMMY_SECRET)
         grant = snapshot.keys.get(key, self._no_grant)
         fits = hmac.compare_digest(grant.hash.encode(), self._fleet_key.api_key_hash(key, secret).encode())
-        # Both are always asked: what is skipped would be read off the time of the answer (S12).
+        # Both texts are split and both questions asked of all: what is skipped would be read off the answer's time (S12).
         active = _is_active(snapshot, grant, now)
         if not (fits and active):
             raise InvalidKey(_INVALID_KEY)

@@ -103,3 +103,5 @@ function focusFilter(event) {
   filter.focus();
   filter.select();
 }
+
+window.tidemarkHears();

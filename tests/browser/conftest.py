@@ -105,6 +105,7 @@ def signed_in(
     opened.fill("#id_password", PASSWORD)
     opened.click("button:has-text('Sign in')")
     opened.wait_for_selector("main#main[data-page=fleet]")
+    opened.wait_for_load_state("load")
     opened.on("pageerror", lambda error: faults.append(str(error)))
     opened.on("console", lambda message: faults.append(message.text) if _is_fault(message) else None)
     try:

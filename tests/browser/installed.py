@@ -104,6 +104,7 @@ def sign_in(page: Page, user: str, password: str) -> None:
     page.fill("#id_password", password)
     page.click("button:has-text('Sign in')")
     page.wait_for_selector(".user-menu")
+    page.wait_for_load_state("load")
 
 
 def _is_fault(message: ConsoleMessage) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
@@ -19,6 +19,21 @@ def test_the_palette_leads_to_a_worker_by_part_of_its_name(page: Page) -> None:
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     page.wait_for_url("**/workers/demo/w2/**")
+
+
+def test_keys_pressed_before_the_page_can_hear_them_are_not_lost(page: Page) -> None:
+    held: list[Route] = []
+    page.route("**/js/frame.js", lambda request: held.append(request))  # noqa: PLW0108 - a method of a list takes no mark
+    page.goto("/", wait_until="commit")
+    page.wait_for_selector("#palette-text", state="attached")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("w2")
+    expect(page.locator("#palette")).to_be_hidden()
+    assert held
+    for request in held:
+        request.continue_()
+    expect(page.locator("#palette-text")).to_have_value("w2")
+    expect(page.locator("#palette-hits a").first).to_contain_text("demo/w2")
 
 
 def test_a_field_of_the_filter_completes_names_and_narrows_the_page(page: Page) -> None:
