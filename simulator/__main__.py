@@ -1,4 +1,4 @@
-"""`python -m simulator worker | traffic | placement | fleet | claims | goodput | import`; each has --help."""
+"""`python -m simulator worker | traffic | placement | fleet | claims | goodput | import | what-if`; each has --help."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import logging
 import sys
 
 from simulator import commands
+from simulator.fleet.calibrate_command import add_calibrate
 from simulator.fleet.claims_command import add_claims
 from simulator.fleet.command import add_fleet
 from simulator.fleet.goodput_command import add_goodput
+from simulator.fleet.validate_command import add_validate
+from simulator.fleet.what_if_command import add_what_if
 from simulator.imports.command import add_import
 
 
@@ -22,7 +25,10 @@ def main(arguments: list[str] | None = None) -> int:
     add_fleet(subcommands)
     add_claims(subcommands)
     add_goodput(subcommands)
+    add_calibrate(subcommands)
+    add_validate(subcommands)
     add_import(subcommands)
+    add_what_if(subcommands)
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -1,0 +1,152 @@
+"""Recorded traffic as a workload: who came when, with what length and which shared prefix, as it was.
+
+Sessions (units of the recording) are the grain in which traffic is made less or more: a fleet of which a slice is
+simulated gets its share of them, a recording of a share of the traffic is filled up with copies, and so is a higher load. A
+copy behaves as its session did, shares its head and has the rest to itself. A seed chooses the sessions and moves each by a
+few seconds.
+
+A request's blocks are named when it arrives and forgotten when it ends (`Replay`), so that memory holds the requests
+under way and one small row for each recorded one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from router.contract.recorded import RecordedRequest
+from simulator.fleet.demand import demand_s
+from simulator.fleet.engine import Sequence as Running
+from simulator.fleet.hardware import GpuProfile
+from simulator.fleet.measure import WARM_UP_SHARE
+from simulator.fleet.policy import Choice, Policy, WorkerView
+from simulator.fleet.recorded_names import Grain, Prompt
+from simulator.fleet.workload import BLOCK_TOKENS, TEXT_BLOCK_TOKENS, Request
+
+MOVED_S = 5.0
+"""A session comes up to so much earlier or later than recorded."""
+COPY_MOVED_S = 60.0
+_MASK = (1 << 64) - 1
+
+
+class RecordedWorkload:
+    """`wanted`: of the whole traffic, as a share; above 1 sessions have copies."""
+
+    def __init__(
+        self, prompts: Sequence[Prompt], ratios: dict[str, float], profile: GpuProfile, *,
+        wanted: float, seed: int, mended: bool = False, block_tokens: int = BLOCK_TOKENS,
+    ) -> None:  # fmt: skip
+        """Raises ValueError without requests."""
+        if not prompts:
+            raise ValueError("the recording holds no requests of this fleet")
+        self._began_at = prompts[0].recorded.at
+        self.duration_s = max(1.0, prompts[-1].recorded.at - self._began_at)
+        self.mended = mended
+        self.block_tokens = block_tokens
+        self.sources: list[tuple[Prompt, int]] = []
+        """Of each request: what was recorded, and the number of the copy."""
+        self._requests: list[Request] = []
+        for prompt in prompts:
+            for copy in range(copies(prompt, wanted, seed)):
+                self._add(prompt, copy, seed)
+        self._grains = _grains(prompts, ratios, block_tokens)
+        self._fine = _grains(prompts, ratios, TEXT_BLOCK_TOKENS)
+        self.demand_s = _demand_s(self._requests, profile)
+
+    def first(self) -> list[Request]:
+        return self._requests
+
+    def after(self, request: Request, finished_s: float) -> Request | None:
+        return None
+
+    def name_blocks(self, request: Request) -> None:
+        prompt, copy = self.sources[request.id]
+        namespace = prompt.recorded.namespace
+        whole = request.prompt_tokens + request.output_tokens
+        request.chain = self._grains[namespace].names(prompt, whole, copy=copy, mended=self.mended)  # type: ignore[assignment]
+        request.text_hashes = self._fine[namespace].names(prompt, request.prompt_tokens, copy=copy, mended=self.mended)
+
+    def _add(self, prompt: Prompt, copy: int, seed: int) -> None:
+        recorded = prompt.recorded
+        moved_s = (COPY_MOVED_S if copy else MOVED_S) * (2 * _share(prompt.unit, seed, copy + 1) - 1)
+        at = recorded.at - self._began_at + moved_s
+        self._requests.append(
+            Request(
+                id=len(self._requests), arrival_s=min(max(0.0, at), self.duration_s),
+                prompt_tokens=recorded.prompt_tokens, output_tokens=max(1, recorded.output_tokens), chain=[],
+                text_hashes=[], affinity=_mixed(prompt.unit, copy, 0),
+            )
+        )  # fmt: skip
+        self.sources.append((prompt, copy))
+
+
+class Replay(Policy):
+    """Another policy over recorded traffic: names blocks in time, sums up what prefill cost, and tells how far it is."""
+
+    def __init__(
+        self, inner: Policy, workload: RecordedWorkload, profile: GpuProfile, told: Callable[[], None]
+    ) -> None:
+        self._inner = inner
+        self._workload = workload
+        self._profile = profile
+        self._told = told
+        self._measured_from_s = WARM_UP_SHARE * workload.duration_s
+        self.prefill_s = 0.0
+        """GPU seconds of the measured requests' uncached tokens."""
+
+    def choose(self, request: Request, workers: list[WorkerView], now: float) -> Choice:
+        self._workload.name_blocks(request)
+        self._told()
+        return self._inner.choose(request, workers, now)
+
+    def first_token(self, sequence: Running, now: float) -> None:
+        request, cached = sequence.request, sequence.cached_tokens or 0
+        if request.arrival_s >= self._measured_from_s:
+            self.prefill_s += self._profile.prefill_s(request.prompt_tokens - cached, context_tokens=cached)
+        self._inner.first_token(sequence, now)
+
+    def finished(self, sequence: Running, now: float) -> None:
+        self._inner.finished(sequence, now)
+        sequence.request.chain, sequence.request.text_hashes = [], []
+
+    def sampled(self, workers: list[WorkerView], now: float) -> None:
+        self._inner.sampled(workers, now)
+
+
+def copies(prompt: Prompt, wanted: float, seed: int) -> int:
+    """How often a request is simulated where `wanted` of the traffic is: the same for all of a unit."""
+    times = wanted / prompt.recorded.share
+    whole = int(times)
+    return whole + (_share(prompt.unit, seed, 0) < times - whole)
+
+
+def measured_part(requests: Sequence[RecordedRequest]) -> list[RecordedRequest]:
+    """Those behind the time in which simulated caches fill."""
+    began, ended = requests[0].at, requests[-1].at
+    return [each for each in requests if each.at >= began + WARM_UP_SHARE * (ended - began)]
+
+
+def _grains(prompts: Sequence[Prompt], ratios: dict[str, float], block_tokens: int) -> dict[str, Grain]:
+    longest = max(each.recorded.prompt_tokens + max(1, each.recorded.output_tokens) for each in prompts)
+    return {name: Grain(ratio, block_tokens, longest // block_tokens + 1) for name, ratio in ratios.items()}
+
+
+def _demand_s(requests: Sequence[Request], profile: GpuProfile) -> float:
+    """As if no prompt were known."""
+    if not requests:
+        return 0.0
+    prompt = sum(each.prompt_tokens for each in requests) // len(requests)
+    output = sum(each.output_tokens for each in requests) // len(requests)
+    return demand_s(profile, prompt_tokens=prompt, output_tokens=output, known=0)
+
+
+def _mixed(unit: int, seed: int, purpose: int) -> int:
+    """SplitMix64's finaliser, as in `names.named`, for one number."""
+    mixed = (unit ^ (seed * 0x9E3779B97F4A7C15 + purpose * 0xD1B54A32D192ED03)) & _MASK
+    mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB & _MASK
+    return mixed ^ (mixed >> 31)
+
+
+def _share(unit: int, seed: int, purpose: int) -> float:
+    """0 ≤ x < 1, the same for all requests of a unit."""
+    return _mixed(unit, seed, purpose + 1) / 2**64

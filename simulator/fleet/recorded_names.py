@@ -1,0 +1,156 @@
+"""Block names of recorded prompts, from their anchors.
+
+A block carries the name of the first anchor that reaches its end: prompts that agree up to there agree in the block.
+Behind a prompt's last anchor, and in its answer, the names are those of the request that goes on from it, where the
+recording has one; elsewhere they are nobody else's. Between two anchors, at most a sixteenth of the way, agreement that
+ends inside is lost: simulated hits fall short by half of that in the mean.
+
+Anchors count text, caches count tokens: the bytes a token takes are the mean of the namespace, so that equal heads of
+two prompts fall into equal blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from router.contract.recorded import (
+    ANCHOR_BYTES,
+    ANCHORS_MAX,
+    TEXT_BLOCK_BYTES,
+    Broken,
+    RecordedRequest,
+    anchor_positions,
+)
+from simulator.fleet.names import Names, key_of, named, places
+from simulator.fleet.workload import BYTES_PER_TOKEN
+
+Indices = NDArray[np.intp]
+
+_POSITIONS: Final = np.array(anchor_positions(1 << 20)[:ANCHORS_MAX], dtype=np.float64)
+BYTES_PER_TOKEN_MIN, BYTES_PER_TOKEN_MAX = 0.5, 64.0
+
+
+class Prompt:
+    """A recorded request with what is known of its surroundings."""
+
+    __slots__ = ("anchors", "following", "mended_tokens", "number", "recorded", "unit")
+
+    def __init__(self, number: int, recorded: RecordedRequest) -> None:
+        self.number: Final = number
+        self.recorded: Final = recorded
+        self.anchors: Final[Names] = np.frombuffer(recorded.anchors, dtype=">u8").astype(np.uint64)
+        self.unit: Final = int.from_bytes(recorded.unit) if recorded.unit else int(key_of("alone", number))
+        self.following: Prompt | None = None
+        """The next request that goes on from this one and its answer."""
+        self.mended_tokens = 0
+        """Of the shared head that it would have without the changing text in front; 0 = nothing changes there."""
+
+
+class Grain:
+    """For one namespace and one size of blocks: which anchor names the block i."""
+
+    def __init__(self, bytes_per_token: float, block_tokens: int, blocks: int) -> None:
+        ends = np.floor(_POSITIONS * TEXT_BLOCK_BYTES / bytes_per_token)
+        self.block_tokens: Final = block_tokens
+        self.bytes_per_token: Final = bytes_per_token
+        self._anchor: Final[Indices] = np.searchsorted(ends, np.arange(1, blocks + 1) * block_tokens)
+
+    def names(self, prompt: Prompt, tokens: int, *, copy: int, mended: bool) -> list[int]:
+        """Of the whole blocks in so many tokens. Copies of a session share its head alone."""
+        count = tokens // self.block_tokens
+        parts: list[Names] = []
+        at = 0
+        if mended and prompt.mended_tokens:
+            at = min(count, prompt.mended_tokens // self.block_tokens)
+            head = key_of("mended", prompt.recorded.namespace, prompt.recorded.template)
+            parts.append(named(head, places(0, at)))
+        else:
+            for source in (prompt, prompt.following):
+                if source is not None and at < count:
+                    found = self._of(source, at, count, copy, prompt.recorded.head_blocks)
+                    parts.append(found)
+                    at += len(found)
+        parts.append(named(key_of("own", prompt.number, copy), places(at, count)))
+        names: list[int] = np.concatenate(parts).tolist()
+        return names
+
+    def _of(self, source: Prompt, first: int, after: int, copy: int, head_blocks: int) -> Names:
+        """Names from a prompt's anchors, as far as they reach."""
+        reach = int(np.searchsorted(self._anchor, len(source.anchors)))
+        after = min(after, reach)
+        if after <= first:
+            return places(0, 0)
+        keys = source.anchors[self._anchor[first:after]]
+        if copy:
+            head = int(head_blocks * TEXT_BLOCK_BYTES / self.bytes_per_token) // self.block_tokens
+            own = np.arange(first, after) >= head
+            keys = np.where(own, keys ^ key_of("copy", copy), keys)
+        return _named_each(keys, places(first, after))
+
+
+def _named_each(keys: Names, ids: Names) -> Names:
+    """As `named`, each id with a key of its own."""
+    return named(keys, ids)  # type: ignore[arg-type]  # numpy broadcasts it
+
+
+def prompts_of(requests: Sequence[RecordedRequest]) -> list[Prompt]:
+    """With what follows each; `requests` by time."""
+    prompts = [Prompt(number, request) for number, request in enumerate(requests)]
+    holder: dict[tuple[int, int], Prompt] = {}
+    for prompt in reversed(prompts):
+        anchors = prompt.anchors
+        if len(anchors) and len(anchors) > len(anchor_positions(prompt.recorded.head_blocks)):
+            last = (len(anchors), int(anchors[-1]))
+            later = holder.get(last)
+            if later is not None and later.recorded.prompt_tokens >= _with_answer(prompt.recorded):
+                prompt.following = later
+        holder.update(((place, anchor), prompt) for place, anchor in enumerate(anchors.tolist(), 1))
+    return prompts
+
+
+def _with_answer(request: RecordedRequest) -> int:
+    return request.prompt_tokens + request.output_tokens
+
+
+def bytes_per_token(requests: Sequence[RecordedRequest]) -> dict[str, float]:
+    """Namespace → mean over its requests with text."""
+    sums: dict[str, tuple[int, int]] = {}
+    for request in requests:
+        if request.text_bytes:
+            text, tokens = sums.get(request.namespace, (0, 0))
+            sums[request.namespace] = text + request.text_bytes, tokens + request.prompt_tokens
+    found = {
+        name: min(BYTES_PER_TOKEN_MAX, max(BYTES_PER_TOKEN_MIN, text / tokens)) for name, (text, tokens) in sums.items()
+    }
+    return {request.namespace: found.get(request.namespace, float(BYTES_PER_TOKEN)) for request in requests}
+
+
+def mend(prompts: Sequence[Prompt], broken: Sequence[Broken], ratios: dict[str, float]) -> int:
+    """Marks the prompts that changing text cuts off, and says how many they are.
+
+    It is those of a broken namespace and template whose first anchor behind the change no other request has.
+    """
+    known = {(row.namespace, row.template): row for row in broken if row.lost_bytes > 0}
+    if not known:
+        return 0
+    seen: dict[tuple[int, int], int] = {}
+    found = []
+    for prompt in prompts:
+        row = known.get((prompt.recorded.namespace, prompt.recorded.template))
+        if row is None:
+            continue
+        place = int(np.searchsorted(_POSITIONS * TEXT_BLOCK_BYTES, row.position_bytes, side="right"))
+        if place < len(prompt.anchors):
+            mark = (place, int(prompt.anchors[place]))
+            seen[mark] = seen.get(mark, 0) + 1
+            found.append((prompt, mark, row))
+    alone = [(prompt, row) for prompt, mark, row in found if seen[mark] == 1]
+    for prompt, row in alone:
+        shared_bytes = row.position_bytes + row.lost_bytes
+        ratio = ratios[prompt.recorded.namespace]
+        prompt.mended_tokens = min(int(shared_bytes / ratio), prompt.recorded.prompt_tokens)
+    return len(alone)
