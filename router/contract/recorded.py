@@ -11,7 +11,7 @@ meets is 2e-4, and it would cost one wrongly shared head in a simulation.
 The key of the hashes is derived from the fleet key, the tenant and the cache salt of the namespace's generation
 (`router.adapters.recording`): equal texts of two tenants share no anchor, and none outlives a rotation of the salt.
 
-A recording as a file is one JSON object a line (gzip by its suffix): a `RecordingHead`, then `RecordedRequest`s by time.
+As a file a recording is one JSON object a line (gzip by its suffix): a `RecordingHead`, then `RecordedRequest`s.
 """
 
 from __future__ import annotations

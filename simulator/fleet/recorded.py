@@ -1,9 +1,9 @@
 """Recorded traffic as a workload: who came when, with what length and which shared prefix, as it was.
 
 Sessions (units of the recording) are the grain in which traffic is made less or more: a fleet of which a slice is
-simulated gets its share of them, a recording of a share of the traffic is filled up with copies, and so is a higher load. A
-copy behaves as its session did, shares its head and has the rest to itself. A seed chooses the sessions and moves each by a
-few seconds.
+simulated gets its share of them, a recording of a share of the traffic is filled up with copies, and so is a higher
+load. A copy behaves as its session did, shares its head and has the rest to itself. A seed chooses the sessions and
+moves each by a few seconds.
 
 A request's blocks are named when it arrives and forgotten when it ends (`Replay`), so that memory holds the requests
 under way and one small row for each recorded one.
@@ -80,7 +80,7 @@ class RecordedWorkload:
 
 
 class Replay(Policy):
-    """Another policy over recorded traffic: names blocks in time, sums up what prefill cost, and tells how far it is."""
+    """Another policy over recorded traffic: names blocks in time, sums up what prefill cost, tells how far it is."""
 
     def __init__(
         self, inner: Policy, workload: RecordedWorkload, profile: GpuProfile, told: Callable[[], None]

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from router.contract.recorded import (
-    ANCHOR_BYTES,
     ANCHORS_MAX,
     TEXT_BLOCK_BYTES,
     Broken,

@@ -18,7 +18,7 @@ from simulator.fleet.policy import Policy
 from simulator.fleet.question import Answer, Asked, Deviation, Interval, Measured, Outcome, Question, Sampled
 from simulator.fleet.recorded import RecordedWorkload, Replay, copies, measured_part
 from simulator.fleet.recorded_file import Recording
-from simulator.fleet.recorded_names import Prompt, bytes_per_token, mend, prompts_of
+from simulator.fleet.recorded_names import bytes_per_token, mend, prompts_of
 from simulator.fleet.run import FleetRun
 from simulator.fleet.tidemark import Tidemark
 from simulator.fleet.workload import BLOCK_TOKENS
@@ -152,7 +152,7 @@ class WhatIf:
         words = "Every session was recorded."
         if share < 1:
             words = (
-                f"{share:.0%} of the traffic was recorded, by whole sessions; copies of sessions that share their heads "
+                f"{share:.0%} of the traffic was recorded, by whole sessions; copies of them, which share their heads, "
                 "stand for the rest."
             )
         if self._question.workers > SLICE_MAX:
