@@ -64,6 +64,7 @@ INSTALLED_APPS = [
     "controlplane.webhooks",
     "controlplane.workspace",
     "controlplane.reports",
+    "controlplane.what_if",
     "controlplane.api",
     "controlplane.demo",
     "controlplane.supervisor",
@@ -73,6 +74,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.csp.ContentSecurityPolicyMiddleware",
+    "dashboard.secrets.AddressesWithoutSecrets",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -391,6 +393,14 @@ CELERY_BEAT_SCHEDULE |= {
     "reports": {"task": "controlplane.reports.tasks.tick", "schedule": 5.0, "options": {"expires": 8}},
     "forget-reports": {
         "task": "controlplane.reports.tasks.forget_reports",
+        "schedule": 3600.0,
+        "options": {"expires": 7000},
+    },
+}
+CELERY_BEAT_SCHEDULE |= {
+    "what-ifs": {"task": "controlplane.what_if.tasks.tick", "schedule": 5.0, "options": {"expires": 8}},
+    "forget-what-ifs": {
+        "task": "controlplane.what_if.tasks.forget_what_ifs",
         "schedule": 3600.0,
         "options": {"expires": 7000},
     },

@@ -32,7 +32,19 @@ APPS_BELOW = {
     "checklist": {"fleet", "isolation", "prompts", "telemetry"},
     "webhooks": {"alerts", "audit", "revocations", "tenants", "fleet", "isolation"},
     "onboarding": {"approvals", "tenants", "namespaces", "policies"},
-    "declarative": {"audit", "tenants", "namespaces", "prompts", "fleet", "policies", "snapshots", "onboarding"},
+    "declarative": {
+        "audit",
+        "tenants",
+        "namespaces",
+        "prompts",
+        "fleet",
+        "policies",
+        "snapshots",
+        "onboarding",
+        "alerts",
+        "webhooks",
+        "reports",
+    },
     "workspace": {"audit", "tenants"},
     "reports": {
         "audit",
@@ -45,6 +57,7 @@ APPS_BELOW = {
         "webhooks",
         "deadletters",
     },
+    "what_if": {"audit", "tenants", "namespaces", "fleet", "policies", "telemetry"},
 }
 """App → apps it may import. `api` and `dashboard` may import all of them; nobody may import those two."""
 
@@ -55,8 +68,10 @@ ROUTER_MAY_IMPORT = {
     "contract": set(),
     "core": {"contract"},
     "http": {"contract", "core", "adapters"},
-    "service": {"contract", "core", "http"},
-    "adapters": {"contract", "core", "service"},
+    "call": {"contract", "core", "http"},
+    "partners": {"contract", "core", "http", "call"},
+    "service": {"contract", "core", "http", "call", "partners"},
+    "adapters": {"contract", "core", "call"},
 }
 """Layer of the router → layers it may import. `runtime` puts them together; none of them knows it."""
 

@@ -14,7 +14,7 @@ def about(tenants: Collection[str]) -> Q:
     keys = ApiKey.objects.filter(namespace__tenant__slug__in=tenants).values("key_id")
     found = Q(object_type="tenant", object_id__in=tenants) | Q(object_type="key", object_id__in=keys)
     for slug in tenants:
-        found |= Q(object_type__in=("namespace", "template"), object_id__startswith=f"{slug}/")
+        found |= Q(object_type__in=("namespace", "template", "what_if"), object_id__startswith=f"{slug}/")
         found |= Q(object_type__in=("watermark", "routing"), object_id__startswith=f"namespace:{slug}/")
         found |= Q(object_type="member", object_id__endswith=f"@{slug}")
     return found

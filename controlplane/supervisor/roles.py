@@ -11,8 +11,9 @@ from pathlib import Path
 from controlplane.supervisor.config import Addresses
 from controlplane.supervisor.processes import Role
 
-CELERY_CONCURRENCY = 2
-"""Ingestion (each second) and polling (each two) side by side; more would only compete for SQLite's one writer."""
+CELERY_CONCURRENCY = 3
+"""Ingestion (each second) and polling (each two) side by side, and one that mostly waits for a simulation's process;
+more would only compete for SQLite's one writer."""
 ROUTER_DRAIN_S = 4
 """The supervisor ends everything within about ten seconds; requests under way get this long of them."""
 WEB_DRAIN_S = 3

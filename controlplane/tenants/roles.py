@@ -46,6 +46,9 @@ class Capability(StrEnum):
     """Approve what another person proposed."""
     REPORTS_VIEW = "reports.view"
     REPORTS_CHANGE = "reports.change"
+    WHAT_IFS_VIEW = "whatifs.view"
+    WHAT_IFS_ASK = "whatifs.ask"
+    """Have recorded traffic simulated on another fleet."""
     ALERTS_VIEW = "alerts.view"
     """Alerts of what one sees, their rules and silences."""
     ALERTS_CHANGE = "alerts.change"
@@ -94,6 +97,8 @@ IN_A_TENANT = frozenset(
         _C.ISOLATION_VIEW,
         _C.ISOLATION_CHANGE,
         _C.REPORTS_VIEW,
+        _C.WHAT_IFS_VIEW,
+        _C.WHAT_IFS_ASK,
         _C.ALERTS_VIEW,
         _C.AUDIT_VIEW,
         _C.MEMBERS_VIEW,

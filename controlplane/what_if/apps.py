@@ -1,0 +1,5 @@
+from django.apps import AppConfig
+
+
+class WhatIfConfig(AppConfig):
+    name = "controlplane.what_if"
