@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from router.call import NO_TEMPLATE, Call
 from router.contract.ids import NamespaceId
 from router.contract.telemetry import DecisionSample
 from router.core.explain import sentence
@@ -22,7 +23,7 @@ from router.http import openai
 from router.http.endpoints import ENDPOINTS
 from router.http.errors import BadRequest, EdgeError, Refused
 from router.http.pull_bodies import may_pull
-from router.service import NO_TEMPLATE, Call, Recorder
+from router.partners import Recorder
 
 RECENT_MAX: Final = 1000
 """Decisions kept besides the samples: about 0.5 KB each and 40 bytes for each block of the prompt."""

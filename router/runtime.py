@@ -22,6 +22,7 @@ from router.adapters.snapshot_source import SnapshotSource
 from router.adapters.snapshot_store import SnapshotStore
 from router.adapters.telemetry_ship import TelemetryShipper, new_boot
 from router.adapters.valkey import Valkey
+from router.call import Call
 from router.config import Settings
 from router.contract.channels import ROUTERS_HASH
 from router.contract.hello import RouterHello
@@ -47,7 +48,7 @@ from router.http.upstream import Upstreams
 from router.http.worker_probes import WorkerProbes
 from router.logs import loop_exception_handler
 from router.native.finder import code_in_use
-from router.service import Call, RouterService, ServiceLimits
+from router.service import RouterService, ServiceLimits
 
 log = structlog.get_logger("router.runtime")
 

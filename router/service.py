@@ -5,19 +5,9 @@
     answer_complete / answer_failed   release → record, or another worker    ┘
     client_left    release → record                                            called by the client's connection
 
-A request is a `Call` that these calls carry from state to state; it needs no task, no future and no timer (deadlines
-belong to the connections and are looked after by a sweep). Only opening a connection to a worker awaits, and in exact
-mode tokenising a long text that was never seen, before anything is reserved.
-
-| state      | `reservation` | `connecting` | `connection` | left by |
-| ---------- | ------------- | ------------ | ------------ | --- |
-| preparing  |               |              |              | `_ask_worker`, or a refusal |
-| reading    |               | set          |              | the prompt being read, the client leaving |
-| connecting | held          | set          |              | the connection, its failure, the client leaving |
-| asked      | held          |              | set          | `answer_begun`, `answer_failed`, the client leaving |
-| relaying   | held          |              | set          | `answer_complete`, `answer_failed`, the client leaving |
-| pulling    | held          |              |              | `pull` ending, the client leaving |
-| finished   |               |              |              | – |
+A request is a `Call` (`call.py`, with the table of its states) that these calls carry from state to state. Only opening
+a connection to a worker awaits, and in exact mode tokenising a long text that was never seen, before anything is
+reserved.
 
 Between resolving and reserving nothing awaits, so decisions are made one at a time and need no locks. A reservation
 is released, and the worker's connection let go, in exactly one place: `_let_go`.
@@ -31,60 +21,48 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic, perf_counter_ns
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
 
+from router.call import Call, Steps
 from router.contract.ids import PoolId, TemplateRef, WorkerId
 from router.core.exact.chains import ExactPrefix
-from router.core.model import (
-    Assessment,
-    Decision,
-    ExactPrompt,
-    Grant,
-    Outcome,
-    Reservation,
-    RoutingError,
-    RoutingRequest,
-)
+from router.core.model import ExactPrompt, Grant, Outcome, RoutingError, RoutingRequest
+from router.core.retry_budget import RetryBudget
 from router.core.table import RoutingTable
 from router.http import openai
 from router.http.answer_head import AnswerHead
 from router.http.answers import full_answer, relayed_head
 from router.http.chunked import LAST_CHUNK, chunk
-from router.http.decision_header import decision_line
 from router.http.endpoints import CHAT, ENDPOINTS
 from router.http.error_shapes import event_for
-from router.http.errors import EdgeError, Internal, NotOffered, Overloaded, Refused, UpstreamError, UpstreamTimeout
+from router.http.errors import EdgeError, Internal, Refused
 from router.http.head import Head
-from router.http.named_events import ANTHROPIC, RESPONSES, NamedEventRelay
+from router.http.named_events import NamedEventRelay
 from router.http.plain_chat import only_message, read_plain
-from router.http.prompt_fields import PromptFields, prompt_fields
+from router.http.prompt_fields import prompt_fields
 from router.http.protocol import ClientConnection
 from router.http.pull_bodies import Offer, begins_with_error, may_pull, source_body, with_offer
 from router.http.pulling import Pull, patience_s
-from router.http.relay import ChunkedRelay, LengthRelay, Relay, StreamRelay
+from router.http.relay import LengthRelay, Relay, StreamRelay
 from router.http.upstream import StaleConnection, UpstreamFailed, Upstreams, WorkerConnection, WorkerPool
 from router.http.usage import read_usage
+from router.http.worker_answers import check_answer, client_error, stream_relay, whole_relay
+from router.http.worker_request import request_head
 from router.logs import place_of
+from router.partners import ExactPrompts, Recorder
 
 log = structlog.get_logger("router.service")
 
 MODELS_PATH: Final = b"/v1/models"
 ATTEMPTS_MAX: Final = 2
 """The first worker and one other (A3)."""
-RELAYED_ERRORS: Final = frozenset((400, 413, 422))
-"""Worker statuses that are about the request: the client gets the worker's own words."""
 SESSION_CHARS_MAX: Final = 256
-RETRY_RESERVE: Final = 10.0
-"""Retries a router may spend before any request has earned one."""
-_TRACEPARENT: Final = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-NO_TEMPLATE: Final = TemplateRef("")
 CLIENT_LEFT: Final = Outcome(ok=False, error="client_disconnect", status=499)
 FELL_BACK: Final = Outcome(ok=False, error="upstream_error", status=502)
 """Of a pull that failed, for the ledger alone."""
@@ -101,149 +79,7 @@ class ServiceLimits:
     sample_share: float = 0.01
 
 
-NONE_TRIED: Final[frozenset[WorkerId]] = frozenset()
-NOT_FINISHED: Final = Outcome(ok=False, error="internal", status=500)
-
-
-class Call:
-    """One request from its head to its end; with its outcome it is all that telemetry wants to know.
-
-    The defaults are the class's own: a usual request sets few of them.
-    """
-
-    api: openai.ApiRequest | None = None
-    grant: Grant | None = None
-    template_ignored: bool = False
-    sampled: bool = False
-    body: bytes = b""
-    retries: int = 0
-    prefix: ExactPrefix | None = None
-    """The prompt as the workers of an exact pool hash it."""
-    reading_us: float = 0.0
-    """What that took on the event loop."""
-    auth_us: float | None = None
-    fingerprint_us: float | None = None
-    """Those two: of sampled requests alone."""
-    decision_us: float | None = None
-    connect_ms: float = 0.0
-    retried_after_ms: float = 0.0
-    decision: Decision | None = None
-    assessment: Assessment | None = None
-
-    reservation: Reservation | None = None
-    released: Reservation | None = None
-    """The last one: what telemetry tells of the queue."""
-    pool: WorkerPool | None = None
-    """The reserved worker's connections."""
-    connecting: asyncio.Task[None] | None = None
-    connection: WorkerConnection | None = None
-    pull: Pull | None = None
-    """The source being asked."""
-    offer: bytes = b""
-    """What the source answered, for the worker that pulls."""
-    pull_result: str = ""
-    """`ok`, `fell_back`, or "" where nothing was to be pulled."""
-    pulled_from: str = ""
-    pull_began_at: float = 0.0
-    pull_ms: float = 0.0
-    output_at: float = 0.0
-    """When a stream's answer began, in monotonic seconds; 0 before."""
-    finished: bool = False
-
-    def __init__(self, service: RouterService, head: Head, client: ClientConnection, request_id: str) -> None:
-        self.service = service
-        self.head = head
-        self.client = client
-        self.request_id = request_id
-        self.template: TemplateRef = NO_TEMPLATE
-        self.outcome: Outcome = NOT_FINISHED
-        self.tried: frozenset[WorkerId] = NONE_TRIED
-        self.relay: Relay | None = None
-        self.received_at = monotonic()
-        """When the whole request was here, in monotonic seconds."""
-
-    # the worker's connection and the client's call back; whatever goes wrong then ends the request in one way
-
-    def answer_begun(self) -> None:
-        try:
-            self.service.answer_begun(self)
-        except Exception as error:
-            self.service.broken_off(self, error)
-
-    def answer_complete(self) -> None:
-        try:
-            self.service.answer_complete(self)
-        except Exception as error:
-            self.service.broken_off(self, error)
-
-    def answer_failed(self, error: UpstreamFailed | StaleConnection) -> None:
-        self.service.broken_off(self, error)
-
-    def client_left(self) -> None:
-        self.service.client_left(self)
-
-    def pull_answered(self, offer: Offer, *, reusable: bool) -> None:
-        try:
-            self.service.pull_answered(self, offer, reusable=reusable)
-        except Exception as error:
-            self.service.broken_off(self, error)
-
-    def pull_failed(self, error: UpstreamFailed) -> None:
-        try:
-            self.service.pull_failed(self, error)
-        except Exception as mistake:
-            self.service.broken_off(self, mistake)
-
-
-class Recorder(Protocol):
-    def record(self, call: Call) -> None:
-        """Count a finished call. It must not be kept: it holds what the client sent."""
-
-    def record_refusal(self, kind: str) -> None:
-        """Count what the edge refused before it was a request. `kind` is one of telemetry's ERROR_KINDS."""
-
-
-class ExactPrompts(Protocol):
-    """Prompts as the workers of their pools hash them, in the pools where that is known."""
-
-    @property
-    def pools(self) -> Mapping[PoolId, object]:
-        """The pools in exact mode at this moment: of others nothing is asked."""
-
-    def read(
-        self, grant: Grant, fields: PromptFields, *, kind: str
-    ) -> ExactPrefix | Callable[[], Awaitable[ExactPrefix | None]] | None:
-        """The prompt, or a call to await for it; None where it cannot be had. `kind`: name of the endpoint."""
-
-    def prompt(self, grant: Grant, prefix: ExactPrefix) -> ExactPrompt | None:
-        """What each worker holds of it at this moment; None when none can tell."""
-
-    def answered(self, call: Call) -> None:
-        """A worker's answer is complete. The call must not be kept."""
-
-
-class RetryBudget:
-    """A token for every 1/share requests: retries stay below that share of the traffic."""
-
-    def __init__(self, share: float) -> None:
-        self._share = share
-        self._tokens = RETRY_RESERVE if share > 0 else 0.0
-
-    @property
-    def left(self) -> bool:
-        return self._tokens >= 1
-
-    def earn(self) -> None:
-        self._tokens = min(self._tokens + self._share, RETRY_RESERVE)
-
-    def take(self) -> bool:
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
-
-
-class RouterService:
+class RouterService(Steps):
     def __init__(
         self,
         *,
@@ -440,7 +276,7 @@ class RouterService:
             call,
             pool,
             self._table.reserve_source(decision, now=self._clock()),
-            (self._upstream_head(call, pool, body), body),
+            (self._request_head(call, pool, body), body),
             within_s=patience_s(source.answer_ms, most_s=self._limits.answer_timeout_s),
             loop=self._loop,
         )
@@ -466,26 +302,24 @@ class RouterService:
         body = with_offer(call.body, call.offer) if call.offer else call.body
         connection.ask(
             call,
-            (self._upstream_head(call, pool, body), body),
+            (self._request_head(call, pool, body), body),
             head_timeout_s=limits.stream_head_timeout_s if stream else limits.answer_timeout_s,
             body_timeout_s=limits.first_byte_timeout_s if stream else limits.answer_timeout_s,
         )
 
-    def _upstream_head(self, call: Call, pool: WorkerPool, body: bytes) -> bytes:
-        """Framed by us alone: of the client's headers only a well-formed traceparent goes on."""
-        path, trace = call.head.path, call.head.traceparent
-        begin = pool.request_heads.get(path)
-        if begin is None:
-            begin = pool.request_heads[path] = (
-                b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\n%bx-request-id: "
-            ) % (path, pool.host_header, self._authorization)
-        extra = b""
-        if trace is not None and _TRACEPARENT.fullmatch(trace):
-            extra = b"traceparent: %b\r\n" % trace
-        grant = call.grant
+    def _request_head(self, call: Call, pool: WorkerPool, body: bytes) -> bytes:
+        grant, extra = call.grant, b""
         if grant is not None and grant.pool in self._proofs.guarded:
-            extra += self._proofs.header(grant.pool, grant.salt, now=self._clock())
-        return b"%b%b\r\n%bcontent-length: %d\r\n\r\n" % (begin, call.request_id.encode(), extra, len(body))
+            extra = self._proofs.header(grant.pool, grant.salt, now=self._clock())
+        return request_head(
+            pool,
+            call.head.path,
+            authorization=self._authorization,
+            request_id=call.request_id,
+            traceparent=call.head.traceparent,
+            extra=extra,
+            body_bytes=len(body),
+        )
 
     def _pool_with_room(self, url: str) -> WorkerPool | None:
         try:
@@ -555,15 +389,15 @@ class RouterService:
         head = connection.head
         if call.offer:
             self._check_pulled(call, connection, head)
-        _check_answer(head, api.stream, core_endpoint=api.endpoint.speech == "openai")
+        check_answer(head, api.stream, core_endpoint=api.endpoint.speech == "openai")
         streams = api.stream and head.status == 200
-        call.relay = relay = self._relay_for(call, head) if streams else _whole_relay(head)
+        call.relay = relay = self._relay_for(call, head) if streams else whole_relay(head)
         client_head = relayed_head(
             head,
             request_id=call.request_id,
             keep_alive=client.keep_alive,
             stream=type(relay) is not LengthRelay,
-            extra=b"" if call.grant is None or not call.grant.explains else _decision_line(call),
+            extra=call.decision_line(),
         )
         client.attach(connection)
         connection.relay(relay, client, client_head=client_head)
@@ -579,19 +413,15 @@ class RouterService:
         self._table.pull_ended(call.grant.pool, ok=True, now=self._clock())
 
     def _relay_for(self, call: Call, head: AnswerHead) -> Relay:
-        """Of a stream in its endpoint's protocol."""
         api, connection = call.api, call.connection
         assert api is not None and connection is not None
-        speech = api.endpoint.speech
+        speech, on_output = api.endpoint.speech, None
         if speech == "responses":
             # Its first events are sent before the prompt is looked at, so the first byte says nothing.
-            return NamedEventRelay(
-                RESPONSES, chunked=head.chunked, on_output=lambda: self._output_begun(call, monotonic())
-            )
-        self._output_begun(call, connection.first_body_at)
-        if speech == "anthropic":
-            return NamedEventRelay(ANTHROPIC, chunked=head.chunked)
-        return StreamRelay(chunked=head.chunked, strip_usage=not api.wants_usage)
+            on_output = lambda: self._output_begun(call, monotonic())  # noqa: E731
+        else:
+            self._output_begun(call, connection.first_body_at)
+        return stream_relay(speech, head, strip_usage=not api.wants_usage, on_output=on_output)
 
     def _output_begun(self, call: Call, at: float) -> None:
         """The worker has read the prompt. `at` is in monotonic seconds."""
@@ -605,7 +435,7 @@ class RouterService:
         assert relay is not None and decision is not None
         if relay.truncated:
             raise UpstreamFailed("upstream_died", "the stream ended without its end mark")
-        outcome = self._outcome(call, relay)
+        outcome = call.outcome_of(relay)
         if relay.failed:
             self._table.worker_failed(decision.worker, now=self._clock())
         else:
@@ -639,7 +469,7 @@ class RouterService:
         relay = call.relay
         if isinstance(relay, StreamRelay | NamedEventRelay) and relay.ended and not relay.failed:
             # It had its whole answer, and closed before the end of the framing came.
-            self._let_go(call, self._outcome(call, relay))
+            self._let_go(call, call.outcome_of(relay))
             if self._exact_pools and self._exact is not None:
                 self._exact.answered(call)
         else:
@@ -684,36 +514,13 @@ class RouterService:
             call.released = reservation
             call.assessment = self._table.release(reservation, outcome, now=self._clock())
 
-    def _outcome(self, call: Call, relay: Relay) -> Outcome:
-        connection, api = call.connection, call.api
-        assert connection is not None and connection.head is not None and api is not None
-        status, usage = connection.head.status, relay.usage
-        ttft_ms = None
-        if call.output_at:
-            ttft_ms = (call.output_at - call.received_at) * 1000
-        return Outcome(
-            ok=status == 200 and not relay.failed,
-            error=relay.failed or ("" if status == 200 else "bad_request"),
-            status=status,
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            cached_tokens=usage.cached_tokens,
-            ttft_ms=ttft_ms,
-            duration_ms=(monotonic() - call.received_at) * 1000,
-        )
-
     # the end
 
     def _give_up(self, call: Call, failure: UpstreamFailed) -> None:
         """No worker gave a good answer: say so, inside the stream when it has begun."""
         call.assessment = None
-        call.outcome = Outcome(
-            ok=False,
-            error=failure.kind,
-            status=failure.status,
-            duration_ms=(monotonic() - call.received_at) * 1000,
-        )
-        self._say(call, _client_error(failure))
+        call.outcome = call.failed_with(failure)
+        self._say(call, client_error(failure))
         self._finish(call)
 
     def _say(self, call: Call, error: EdgeError) -> None:
@@ -760,50 +567,6 @@ def _template(header: bytes, grant: Grant) -> TemplateRef:
     """A template the namespace may name, else none: a wrong name changes no answer."""
     name = header.decode("latin-1")
     return TemplateRef(name) if name in grant.policy.templates else TemplateRef("")
-
-
-def _decision_line(call: Call) -> bytes:
-    """How the request was routed: for keys that may know it (S6)."""
-    return b"" if call.decision is None else decision_line(call.decision, retries=call.retries)
-
-
-def _check_answer(head: AnswerHead, stream: bool, *, core_endpoint: bool) -> None:
-    """Raises UpstreamFailed for every answer that must not reach a client, NotOffered where the worker lacks the
-    endpoint, as a model without a pooler lacks embeddings."""
-    status = head.status
-    if status == 200:
-        if head.content_type.startswith(b"text/event-stream" if stream else b"application/json"):
-            return
-        raise UpstreamFailed("upstream_error", "the worker answered with another kind of content")
-    if status in RELAYED_ERRORS and head.content_type.startswith(b"application/json"):
-        return
-    if status in (404, 501) and not core_endpoint:
-        raise NotOffered("The servers of this model do not offer this endpoint.")
-    overloaded = status in (429, 503)
-    raise UpstreamFailed(
-        "upstream_error",
-        f"the worker answered with status {status}",
-        status=503 if overloaded else 502,
-        # Its word about the request or its own set-up is no sign of ill health.
-        counts=status >= 500 or status == 429,
-    )
-
-
-def _whole_relay(head: AnswerHead) -> Relay:
-    if head.content_length is not None:
-        return LengthRelay(head.content_length)
-    return ChunkedRelay(chunked=head.chunked)
-
-
-def _client_error(failure: UpstreamFailed) -> EdgeError:
-    """Uniform words: neither which worker nor why (S6)."""
-    if failure.kind == "upstream_timeout":
-        return UpstreamTimeout("The model server did not answer in time.")
-    if failure.status == 503:
-        return Overloaded("The model servers are overloaded. Try again shortly.")
-    if failure.kind == "upstream_died":
-        return UpstreamError("The model server stopped before the answer was complete.", code="upstream_died")
-    return UpstreamError("The model server failed to answer.")
 
 
 def _log_mistake(error: Exception, request_id: str) -> None:

@@ -24,6 +24,7 @@ from router.adapters.exact_pool import CheckParity, ExactPool, Later, PoolPlan
 from router.adapters.kv_events import EventEndpoint, KvEventFeeds
 from router.adapters.parity import ParityReport, check_parity
 from router.adapters.tokenizer import ExactTokenizer
+from router.call import Call
 from router.contract.ids import PoolId, WorkerId
 from router.contract.secrets import FleetKey
 from router.contract.snapshot import PolicySnapshot, PoolPolicy, WorkerEntry
@@ -33,7 +34,6 @@ from router.core.exact.chains import ExactPrefix
 from router.core.exact.event_stream import StreamReport
 from router.core.model import ExactPrompt, Grant
 from router.core.proofs import Proofs
-from router.service import Call
 
 log = structlog.get_logger("router.exact")
 
@@ -42,7 +42,7 @@ _Page = dict[str, Any]  # Any: a page for people, of many kinds of values
 
 
 class ExactMode:
-    """Implements `service.ExactPrompts`. `lost` is told of each worker whose cache is not what it was."""
+    """Implements `partners.ExactPrompts`. `lost` is told of each worker whose cache is not what it was."""
 
     def __init__(
         self,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from router.adapters.telemetry_reach import Reach
+from router.call import Call
 from router.contract.histogram import observe
 from router.contract.telemetry import DecisionSample, RequestRow, Violation
 from router.core.explain import sentence
 from router.core.model import Outcome
-from router.service import Call
 
 ROWS_MAX: Final = 2000
 """Combinations of dimensions in a second; further ones are summed under empty names."""

@@ -13,10 +13,10 @@ import structlog
 from router.adapters.telemetry_aggregate import SecondAggregate
 from router.adapters.telemetry_totals import Totals
 from router.adapters.valkey import Valkey
+from router.call import Call
 from router.contract.channels import TELEMETRY_STREAM, TELEMETRY_STREAM_MAXLEN
 from router.contract.telemetry import DecisionSample, PrefixHeat, RouterState, Shipment, encode_shipment
 from router.core.breakers import BreakerWatch
-from router.service import Call
 
 log = structlog.get_logger("router.telemetry")
 
@@ -28,7 +28,7 @@ EXPLAINED_MAX: Final = 10_000
 
 
 class TelemetryShipper:
-    """Implements `service.Recorder`."""
+    """Implements `partners.Recorder`."""
 
     def __init__(
         self,

@@ -24,6 +24,7 @@ FLAGS = ("-O2", "-DNDEBUG", "-fPIC", "-fwrapv", "-w")
 MODULES = (
     "router.adapters.telemetry_aggregate",
     "router.adapters.telemetry_reach",
+    "router.call",
     "router.contract.cohorts",
     "router.contract.histogram",
     "router.core.beliefs",
@@ -51,6 +52,7 @@ MODULES = (
     "router.core.proofs",
     "router.core.pulls",
     "router.core.rates",
+    "router.core.retry_budget",
     "router.core.ring",
     "router.core.score",
     "router.core.sessions",
@@ -73,6 +75,8 @@ MODULES = (
     "router.http.relay",
     "router.http.upstream",
     "router.http.usage",
+    "router.http.worker_answers",
+    "router.http.worker_request",
     "router.http.worker_url",
     "router.service",
 )

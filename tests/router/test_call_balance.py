@@ -18,11 +18,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from router.call import Call
 from router.core.model import InvalidKey
 from router.core.table import RoutingTable
 from router.http.protocol import ClientConnection, Edge, EdgeLimits
 from router.http.upstream import UpstreamFailed, WorkerConnection, WorkerPool
-from router.service import Call, RouterService, ServiceLimits
+from router.service import RouterService, ServiceLimits
 from tests.router.conftest import ALICE_KEY, FLEET, chat, signed, snapshot_for
 from tests.router.scripted_worker import DONE, STREAM_HEAD, chunk, completion, event, usage_event
 

@@ -62,7 +62,7 @@ async def test_a_client_may_leave_while_the_worker_is_connected_to(
 
 
 @pytest.mark.interpreted
-@pytest.mark.parametrize("step", ["_check_answer", "relayed_head"])
+@pytest.mark.parametrize("step", ["check_answer", "relayed_head"])
 async def test_a_mistake_of_ours_costs_one_answer_and_nothing_else(
     router: RunningRouter, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
+from router.call import Call
 from router.contract.ids import PoolId, WorkerId
 from router.contract.snapshot import PoolPolicy
 from router.core.exact.chains import ExactPrefix
@@ -22,7 +23,7 @@ from router.core.table import RoutingTable
 from router.http.prompt_fields import PromptFields
 from router.http.protocol import Edge
 from router.http.pulling import Pull
-from router.service import Call, RouterService, ServiceLimits
+from router.service import RouterService, ServiceLimits
 from tests.router.conftest import FLEET, MODEL, signed, snapshot_for
 from tests.router.scripted_worker import completion
 from tests.router.test_call_balance import LIMITS, WORKERS, CallBalance

@@ -15,8 +15,8 @@ import pytest_asyncio
 from router.contract.snapshot import PolicySnapshot, PoolPolicy
 from router.core.ejection import Ejection
 from router.core.rates import PrefillRate
+from router.core.retry_budget import RetryBudget
 from router.http import pulling
-from router.service import RetryBudget
 from tests.exact.conftest import model_folder  # noqa: F401 - fixture
 from tests.router.conftest import ALICE_SALT, CHARLIE_KEY, MODEL, RunningRouter, StartRouter, chat, snapshot_for
 from tests.router.exact_worker import BLOCK_SIZE, ExactWorker

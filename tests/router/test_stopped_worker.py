@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
+from router.call import Call
 from router.contract.ids import WorkerId
-from router.service import Call
 from tests.router.conftest import MODEL, RunningRouter, StartRouter, chat, free_port, snapshot_for
 from tests.router.plain_client import PlainClient
 from tests.router.process import ROOT
