@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from simulator.fleet.calibrated_profile import profile_argument
 from simulator.fleet.hardware import H200_8B, PROFILES
 from simulator.fleet.policies import POLICIES
 from simulator.fleet.sweep import FILE, PARTS, SEEN, TRACES, WORKLOADS, Grid, sweep
@@ -31,7 +32,10 @@ def add_fleet(subcommands: Any) -> None:  # argparse names the type of add_subpa
     parser.add_argument(
         "--policies", type=_names(POLICIES), default=list(POLICIES), metavar="NAME,…", help=", ".join(POLICIES)
     )
-    parser.add_argument("--profile", choices=PROFILES, default=H200_8B.name, help="GPU and model of every worker")
+    parser.add_argument(
+        "--profile", type=profile_argument, default=H200_8B.name, metavar="NAME|FILE",
+        help=f"GPU and model of every worker: {', '.join(PROFILES)}, or a file that `calibrate` wrote",
+    )  # fmt: skip
     parser.add_argument("--requests", type=int, default=REQUESTS_DEFAULT, help="a run")
     parser.add_argument("--part", choices=PARTS, default=SEEN, help="what the core was designed with, or the rest")
     parser.add_argument("--processes", type=int, default=1)

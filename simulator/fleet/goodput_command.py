@@ -8,9 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from simulator.fleet.calibrated_profile import profile_argument
 from simulator.fleet.command import show_progress
 from simulator.fleet.goodput import BASELINE, GREEDY, OURS, Bar, bars, cases
-from simulator.fleet.hardware import H200_8B, PROFILES
+from simulator.fleet.hardware import H200_8B
 from simulator.fleet.kept import KeptRuns
 from simulator.fleet.policies import ORACLE, POLICIES
 from simulator.fleet.sweep import run_cases
@@ -26,7 +27,7 @@ def add_goodput(subcommands: Any) -> None:  # argparse names the type of add_sub
     parser.add_argument("--markdown", type=Path, metavar="FILE")
     parser.add_argument("--seeds", type=int, choices=range(1, 11), metavar="1…10", default=SEEDS_DEFAULT)
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join((*NEEDED, GREEDY))}")
-    parser.add_argument("--profile", choices=PROFILES, default=H200_8B.name)
+    parser.add_argument("--profile", type=profile_argument, default=H200_8B.name, metavar="NAME|FILE")
     parser.add_argument("--processes", type=int, choices=range(1, 65), metavar="1…64", default=1)
     parser.add_argument("--keep", type=Path, metavar="FILE", help="finished runs, from which an ended sweep goes on")
     parser.set_defaults(run=_run)

@@ -15,10 +15,11 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from simulator.fleet.agents import AgentWorkload
+from simulator.fleet.calibrated_profile import profile_of
 from simulator.fleet.conversation import ConversationWorkload
 from simulator.fleet.generated.kinds import KINDS, Kind
 from simulator.fleet.generated.sessions import SessionWorkload
-from simulator.fleet.hardware import PROFILES, GpuProfile
+from simulator.fleet.hardware import GpuProfile
 from simulator.fleet.measure import RunResult
 from simulator.fleet.policies import POLICIES
 from simulator.fleet.run import FleetRun
@@ -111,7 +112,7 @@ def _run_all(cases: Sequence[Case], processes: int) -> Iterator[tuple[Case, RunR
 
 def run_case(case: Case) -> RunResult:
     """Deterministic: the workload depends on the seed, the policy's dice on seed and policy."""
-    profile = PROFILES[case.profile]
+    profile = profile_of(case.profile)
     policy = POLICIES[case.policy](case.workers, profile, random.Random(f"{case.policy}/{case.seed}"))  # noqa: S311  repeatable
     return FleetRun(workload_of(case, profile), policy, profile, workers=case.workers).run()
 
