@@ -19,6 +19,7 @@ from django.http import HttpRequest
 
 from controlplane.telemetry.figures import HEAT_MEASURES
 from controlplane.telemetry.windows import RETENTION_S, Scope
+from dashboard.secrets import without_secrets
 
 RANGES = {"-15m": "15 min", "-1h": "1 h", "-6h": "6 h", "-24h": "24 h", "-7d": "7 d"}
 """Offered spans that end now; any other `-<number><s|m|h|d>` or ISO time is understood too."""
@@ -154,7 +155,7 @@ def read_state(query: Mapping[str, str], *, now: datetime, zones: tuple[str, ...
     """A state from a query. Never raises: what is not understood is replaced by the default and named in `notice`."""
     notices: list[str] = []
     # No database stores a NUL, and PostgreSQL refuses to look for one.
-    text = {name: query.get(name, "").replace("\x00", "").strip()[:TEXT_MAX] for name in _TEXTS}
+    text = {name: without_secrets(query.get(name, "").replace("\x00", "").strip())[:TEXT_MAX] for name in _TEXTS}
     tz = next((name for name in (*zones, query.get("tz", "")) if name and zone_of(name)), "UTC")
     if query.get("tz") and not zone_of(query["tz"]):
         notices.append(f"There is no such time zone; times are shown in {tz}.")

@@ -13,7 +13,7 @@ from django.db.models import Max, Model, Q, QuerySet
 from django.urls import reverse
 
 from controlplane.fleet.models import Worker, WorkerPool
-from controlplane.namespaces.models import CacheNamespace
+from controlplane.namespaces.models import ApiKey, CacheNamespace
 from controlplane.prompts.models import PromptTemplate
 from controlplane.telemetry.models import DecisionRecord
 from controlplane.tenants.models import Tenant, User
@@ -21,9 +21,11 @@ from controlplane.tenants.roles import Access, Capability
 from controlplane.workspace.models import SavedView
 from dashboard.rail import RAIL
 from dashboard.scope import OF_ONE_PAGE, PageState
+from dashboard.secrets import without_secrets
 
 HITS_MAX = 6
 TEXT_MAX = 100
+KEY_START = "tm_"
 REQUEST_TEXT_MIN = 4
 """Fewer characters would be the beginning of every request id."""
 
@@ -49,7 +51,9 @@ def search(text: str, *, user: User, state: PageState) -> list[Group]:
         ("Pages", _pages),
         ("Saved views", _saved_views),
     ]
-    if text:
+    if text.startswith(KEY_START):
+        kinds = [("Keys", _keys)]
+    elif text:
         kinds += [
             ("Tenants", _tenants),
             ("Namespaces", _namespaces),
@@ -69,8 +73,8 @@ def names(kind: str, text: str, *, user: User) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """What databases can look for: not too long, no NUL."""
-    return text.replace("\x00", "").strip()[:TEXT_MAX]
+    """What databases can look for: not too long, no NUL; of a key its id alone."""
+    return without_secrets(text.replace("\x00", "").strip())[:TEXT_MAX]
 
 
 def _pages(text: str, user: User, state: PageState) -> Iterable[Hit]:
@@ -93,6 +97,15 @@ def _namespaces(text: str, user: User, state: PageState) -> Iterable[Hit]:
     for tenant, slug in _in_namespaces(user.access, text).values_list("tenant__slug", "slug")[:HITS_MAX]:
         path = reverse("namespace", args=[tenant, slug])
         yield Hit(f"{tenant}/{slug}", f"{path}?{state.across()}", "", "stack-2")
+
+
+def _keys(text: str, user: User, state: PageState) -> Iterable[Hit]:
+    """The namespace of a key that is named as a log or a person names it, whole id."""
+    rows = ApiKey.objects.filter(key_id=text.removeprefix(KEY_START).rstrip("…").partition("_")[0])
+    rows = _of_tenants(rows, user.access, Capability.KEYS_VIEW, "namespace__tenant__slug__in")
+    for key_id, name, tenant, slug in rows.values_list("key_id", "name", "namespace__tenant__slug", "namespace__slug"):
+        path = reverse("namespace", args=[tenant, slug])
+        yield Hit(f"{KEY_START}{key_id}_…", f"{path}?{state.across()}", f"{tenant}/{slug}: {name}", "key")
 
 
 def _workers(text: str, user: User, state: PageState) -> Iterable[Hit]:

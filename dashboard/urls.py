@@ -8,6 +8,7 @@ from dashboard import report_urls
 from dashboard.followed_urls import FOLLOWED
 from dashboard.views import (
     account,
+    bell,
     evictions,
     first_run,
     fleet,
@@ -40,6 +41,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("fragments/panel/<slug:name>/", fleet.panel_fragment, name="panel-fragment"),
     path("charts/<slug:name>/table/", fleet.chart_table, name="chart-table"),
     path("charts/<slug:name>.csv", fleet.chart_csv, name="chart-csv"),
+    path("bell/", bell.bell, name="bell"),
     path("search/", search.search, name="search"),
     path("search/names/<slug:kind>/", search.names, name="search-names"),
     path("views/", saved.saved_views, name="saved-views"),

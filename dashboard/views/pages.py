@@ -10,6 +10,7 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from dashboard.access import access_of, signed_in
+from dashboard.bell import polled_bell
 from dashboard.fragments import render_page
 from dashboard.live_pages import PAGES, viewing
 from dashboard.rail import rail_of
@@ -40,6 +41,7 @@ def page(
     view = viewing(name, state, access) if live else None
     rendering = render_page(view, now=now) if view else None
     state = view.state if view else state
+    shown = rendering.panels if rendering else {}
     frame = {
         "page": name if live else "",
         "active": active or name,
@@ -52,7 +54,8 @@ def page(
         "may_change": may_change,
         "read_only": not may_change,
         "bar": topbar_of(state, now=now),
-        "panels": rendering.panels if rendering else {},
+        "panels": shown,
+        "bell": (shown.get("alerts") if state.live else "") or polled_bell(access, state.across(), now=now),
         "rendered_at": rendering.at if rendering else now,
     }
     return render(request, template, frame | context, status=status)

@@ -1,6 +1,7 @@
 // The frame of every page: theme, keyboard, menus, ages, table and picture of a chart.
 
 import "./palette.js";
+import "./secrets.js";
 
 const GO_WITHIN_MS = 1200;
 const AGE_TICK_MS = 1000;

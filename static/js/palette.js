@@ -1,6 +1,8 @@
 // Ctrl K: jump to a page, tenant, namespace, worker, pool, template, request or saved view. The server decides what
 // may be found. Also completes the fields of the scope.
 
+import { withoutSecrets } from "./secrets.js";
+
 const WAIT_MS = 120;
 
 const dialog = document.getElementById("palette");
@@ -12,7 +14,7 @@ let asked = 0;
 async function find() {
   const mine = ++asked;
   const query = new URLSearchParams(location.search);
-  query.set("text", field.value);
+  query.set("text", withoutSecrets(field.value));
   query.set("list", "1");
   try {
     const answer = await fetch(`/search/?${query}`, { redirect: "error" });
@@ -72,7 +74,7 @@ for (const input of document.querySelectorAll("[data-suggest]")) {
   input.after(choices);
   input.setAttribute("list", choices.id);
   const complete = async () => {
-    const query = new URLSearchParams({ text: input.value });
+    const query = new URLSearchParams({ text: withoutSecrets(input.value) });
     const answer = await fetch(`/search/names/${input.dataset.suggest}/?${query}`, { redirect: "error" }).catch(() => null);
     if (!answer?.ok) return;
     const { names } = await answer.json();

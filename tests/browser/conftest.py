@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from tests import services
 from tests.browser.installed import installed  # noqa: F401  (a fixture of every journey)
@@ -21,10 +22,15 @@ from tests.dashboard.story import PASSWORD
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_WITHIN_S = 60
+ACT_WITHIN_MS = 30_000
+"""Of a click, a navigation, an expectation: generous, for a machine whose cores are shared with the whole run."""
 OURS = ("TIDEMARK_", "REDIS_", "DJANGO_")
 """Variables of the test run that the site must not inherit."""
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
              "--disable-sync", "--no-first-run"]  # fmt: skip
+
+
+expect.set_options(timeout=ACT_WITHIN_MS)
 
 
 @dataclass
@@ -98,7 +104,7 @@ def signed_in(
         color_scheme=theme, viewport={"width": width, "height": 900}, base_url=site.url, timezone_id="UTC"
     )
     opened = context.new_page()
-    opened.set_default_timeout(15_000)
+    opened.set_default_timeout(ACT_WITHIN_MS)
     faults: list[str] = []
     opened.goto("/accounts/login/")
     opened.fill("#id_login", user)
@@ -119,13 +125,38 @@ def updates(page: Page) -> int:
     return int(page.locator("#main").get_attribute("data-updates") or 0)
 
 
-def wait_for_updates(page: Page, more: int, *, within_s: float = 20) -> None:
+def wait_for_updates(page: Page, more: int, *, within_s: float = 40) -> None:
     """Until `more` further updates were shown. Playwright's own waiting evaluates text, which the pages forbid."""
     wanted = updates(page) + more
     deadline = time.monotonic() + within_s
     while updates(page) < wanted:
         assert time.monotonic() < deadline, f"{updates(page)} of {wanted} updates after {within_s} s"
         page.wait_for_timeout(100)
+
+
+def settled(page: Page, *charts: str) -> None:
+    """Until the page hears keys and pointers, its socket has joined and these charts are drawn."""
+    expect(page.locator("#help-open")).to_be_visible()
+    expect(page.locator("#live-state")).to_contain_text("live")
+    for name in charts:
+        expect(page.locator(f"#chart-{name} .main-svg").first).to_be_visible()
+
+
+def standing_still(page: Page, *charts: str) -> None:
+    """Settled, then paused: no push moves or redraws what the pointer is about to touch."""
+    settled(page, *charts)
+    page.click("#live-toggle")
+    expect(page.locator("#live-state")).to_contain_text("paused")
+
+
+def go_by_keys(page: Page, key: str, address: str) -> None:
+    """`g` and a letter. A machine that is busy between the two presses takes them for two: then again, as people do."""
+    for _ in range(5):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        with contextlib.suppress(PlaywrightTimeout):
+            return page.wait_for_url(address, timeout=6_000)
+    raise AssertionError(f"g {key} does not lead to {address}: {page.url}")
 
 
 def _is_fault(message: ConsoleMessage) -> bool:

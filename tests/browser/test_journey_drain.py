@@ -18,6 +18,11 @@ LONG_TOKENS = 400
 """Streams long enough to be seen running, short enough to end."""
 
 
+TOLD = "SELECT count(*) FROM telemetry_prefixheatrollup h, telemetry_requestrollup r " \
+       "WHERE h.namespace = 'acme/support' AND h.by_worker LIKE '%{0}%' AND r.worker = '{0}'"  # fmt: skip
+"""Its share of a hot prefix and of a tenant's requests: what the page of consequences is reckoned from."""
+
+
 class Streams:
     """Requests of one prefix that run side by side until they end."""
 
@@ -54,6 +59,7 @@ def test_a_worker_is_drained_and_made_ready_again(installed: Installed, browser:
     streams = Streams(installed, 4)
     wait_until(lambda: _busiest(installed)[1] > 0, 15, "requests run")
     worker = _busiest(installed)[0]
+    wait_until(lambda: installed.installation.number(TOLD.format(worker)) > 0, 40, "what it served and holds is told")
     with installed.signed_in(browser, "olga") as page:
         page.goto(f"/workers/?q={worker}")
         page.click("#panel-workers a:has-text('Drain')")
@@ -69,7 +75,7 @@ def test_a_worker_is_drained_and_made_ready_again(installed: Installed, browser:
             lambda: installed.state()["table"]["worker_states"][worker] == "drain", 10, "the router knows of the drain"
         )
         assert streams.end() == [200] * 4, "what ran there went on to its end"
-        expect(leaving).to_contain_text("0 running: it may be stopped.", timeout=20_000)
+        expect(leaving).to_contain_text("0 running: it may be stopped.", timeout=40_000)
         for _ in range(4):
             assert installed.ask(installed.demo_key(), TEXT).status_code == 200
         assert installed.state()["table"]["worker_outstanding"].get(worker, 0) == 0
@@ -78,6 +84,7 @@ def test_a_worker_is_drained_and_made_ready_again(installed: Installed, browser:
         expect(page.locator("#removal tbody tr").first).to_contain_text("takes nothing: nothing is lost")
         page.goto(f"/workers/{worker}/")
         page.click("a:has-text('Make')")
+        page.wait_for_url("**/state/ready/**")
         page.click("button:has-text('Make')")
         expect(page.locator(".alert-success")).to_contain_text("takes requests again")
         expect(page.locator("#panel-leaving li")).to_have_count(0)

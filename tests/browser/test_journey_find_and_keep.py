@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from playwright.sync_api import Page, Route, expect
+
+from tests.browser.conftest import settled, standing_still
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
 
 def test_the_palette_leads_to_a_worker_by_part_of_its_name(page: Page) -> None:
     page.keyboard.press("Control+k")
-    expect(page.locator("#palette")).to_be_visible()
+    expect(page.locator("#palette-text")).to_be_focused()
     expect(page.locator("#palette-hits")).to_contain_text("Fleet")
     page.keyboard.type("w2")
     expect(page.locator("#palette-hits a").first).to_contain_text("demo/w2")
     page.keyboard.press("ArrowDown")
+    expect(page.locator("#palette-hits a").first).to_be_focused()
     page.keyboard.press("Enter")
     page.wait_for_url("**/workers/demo/w2/**")
 
 
 def test_keys_pressed_before_the_page_can_hear_them_are_not_lost(page: Page) -> None:
     held: list[Route] = []
-    page.route("**/js/frame.js", lambda request: held.append(request))  # noqa: PLW0108 - a method of a list takes no mark
+    page.route("**/js/frame.js", lambda request: held.append(request))
     page.goto("/", wait_until="commit")
     page.wait_for_selector("#palette-text", state="attached")
+    deadline = time.monotonic() + 20
+    while not held:
+        assert time.monotonic() < deadline, "the page never asked for its module"
+        page.wait_for_timeout(50)
     page.keyboard.press("Control+k")
     page.keyboard.type("w2")
     expect(page.locator("#palette")).to_be_hidden()
-    assert held
     for request in held:
         request.continue_()
     expect(page.locator("#palette-text")).to_have_value("w2")
@@ -47,7 +54,7 @@ def test_a_field_of_the_filter_completes_names_and_narrows_the_page(page: Page) 
 
 
 def test_a_drag_zooms_the_page_and_the_back_button_leads_out(page: Page) -> None:
-    page.wait_for_selector("#chart-ttft .main-svg")
+    standing_still(page, "ttft")
     box = page.locator("#chart-ttft .nsewdrag").bounding_box()
     assert box
     page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 60)
@@ -62,8 +69,7 @@ def test_a_drag_zooms_the_page_and_the_back_button_leads_out(page: Page) -> None
 
 
 def test_the_crosshair_of_one_chart_stands_on_the_others(page: Page) -> None:
-    page.wait_for_selector("#chart-ttft .main-svg")
-    page.wait_for_selector("#chart-sources .main-svg")
+    standing_still(page, "ttft", "sources")
     box = page.locator("#chart-ttft .nsewdrag").bounding_box()
     assert box
     page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + box["height"] / 2)
@@ -95,7 +101,9 @@ def test_a_view_is_saved_found_and_deleted(page: Page) -> None:
     page.fill(".save-view input[name=name]", "night watch")
     page.click(".save-view button")
     expect(page.locator(".alert-success")).to_contain_text("night watch")
+    settled(page)
     page.keyboard.press("Control+k")
+    expect(page.locator("#palette")).to_be_visible()
     page.keyboard.type("night")
     expect(page.locator("#palette-hits a").first).to_have_attribute("href", re.compile("tenant=acme"))
     page.goto("/views/")
