@@ -50,6 +50,9 @@ class Settings(BaseSettings):
     router_exact_index_bytes_max: int = Field(default=512 * MIB, ge=MIB)
     """What workers' KV events tell, 128 bytes for each distinct block: 4M blocks."""
 
+    router_recorded_per_s: float = Field(default=20.0, ge=0, le=1000)
+    """Requests recorded a second without their text, by whole sessions, for what-if questions; 0 = none."""
+
     router_body_bytes_max: int = Field(default=32 * MIB, ge=1024)
     """A 1M-token prompt is about 4 MiB of text; images come inline."""
     router_header_bytes_max: int = Field(default=32 * 1024, ge=1024)

@@ -17,6 +17,7 @@ import structlog
 from router.adapters.exact_mode import ExactMode
 from router.adapters.live_state import run_hello, run_live_state
 from router.adapters.peers import PeerExchange
+from router.adapters.recording import Recording
 from router.adapters.snapshot_disk import SnapshotDisk
 from router.adapters.snapshot_source import SnapshotSource
 from router.adapters.snapshot_store import SnapshotStore
@@ -86,6 +87,7 @@ class Runtime:
             policy_version=lambda: self.table.policy_version,
             state=self._state_and_heat,
             breakers=BreakerWatch(secret=fleet_key.subkey("breakers/v1")),
+            recording=Recording(fleet_key=fleet_key, per_s=settings.router_recorded_per_s, rng=rng),
         )
         recent = RecentDecisions(self.telemetry)
         self.exact = ExactMode(

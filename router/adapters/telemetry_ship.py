@@ -10,11 +10,13 @@ from typing import Final
 
 import structlog
 
+from router.adapters.recording import Recording
 from router.adapters.telemetry_aggregate import SecondAggregate
 from router.adapters.telemetry_totals import Totals
 from router.adapters.valkey import Valkey
 from router.call import Call
 from router.contract.channels import TELEMETRY_STREAM, TELEMETRY_STREAM_MAXLEN
+from router.contract.recorded import RecordedRequest
 from router.contract.telemetry import DecisionSample, PrefixHeat, RouterState, Shipment, encode_shipment
 from router.core.breakers import BreakerWatch
 
@@ -25,6 +27,8 @@ BUFFER_SHIPMENTS_MAX: Final = 600
 SEND_BATCH_MAX: Final = 50
 EXPLAINED_MAX: Final = 10_000
 """Samples kept for `/explain`, about 1 KB each."""
+RECORDED_BACKLOG_MAX: Final = 60
+"""With so many shipments waiting, recorded requests (up to 20 KB a second) are dropped and counted."""
 
 
 class TelemetryShipper:
@@ -40,6 +44,7 @@ class TelemetryShipper:
         policy_version: Callable[[], int],
         state: Callable[[float, int], tuple[RouterState, list[PrefixHeat]]],
         breakers: BreakerWatch | None = None,
+        recording: Recording | None = None,
     ) -> None:
         self._router_id = router_id
         self._boot = boot
@@ -48,6 +53,9 @@ class TelemetryShipper:
         self._policy_version = policy_version
         self._state = state
         self._breakers = breakers
+        self._recording = recording if recording is not None and recording.on else None
+        self._recorded_dropped = 0
+        """As of the last shipment."""
         self._second = SecondAggregate()
         self._buffer: deque[bytes] = deque()
         self._seq = 0
@@ -56,7 +64,10 @@ class TelemetryShipper:
         self.explained: dict[str, DecisionSample] = {}
 
     def record(self, call: Call) -> None:
-        self._second.add(call, at=self._clock(), policy_version=self._policy_version())
+        now = self._clock()
+        self._second.add(call, at=now, policy_version=self._policy_version())
+        if self._recording is not None:
+            self._recording.look(call, at=now)
         if call.api is not None:
             if call.api.unknown:
                 self.totals.unknown_fields += len(call.api.unknown)
@@ -90,6 +101,7 @@ class TelemetryShipper:
         breaks = self._breakers.take() if self._breakers is not None else []
         self.totals.add(rows)
         self._keep(samples)
+        recorded = self._recorded()
         if self._valkey is None:
             return
         state, heat = self._state(self._clock(), self.dropped)
@@ -104,12 +116,30 @@ class TelemetryShipper:
             heat=heat,
             router=state,
             breaks=breaks,
+            recorded=recorded,
+            recorded_dropped=self._newly_dropped(),
         )
         self._seq += 1
         if len(self._buffer) >= BUFFER_SHIPMENTS_MAX:
             self._buffer.popleft()
             self.dropped += 1
         self._buffer.append(encode_shipment(shipment))
+
+    def _recorded(self) -> list[RecordedRequest]:
+        """What was recorded in the second, unless the way to the control plane is blocked."""
+        if self._recording is None:
+            return []
+        recorded = self._recording.take()
+        if len(self._buffer) < RECORDED_BACKLOG_MAX:
+            return recorded
+        self._recording.lose(len(recorded))
+        return []
+
+    def _newly_dropped(self) -> int:
+        if self._recording is None:
+            return 0
+        before, self._recorded_dropped = self._recorded_dropped, self._recording.dropped
+        return self._recorded_dropped - before
 
     async def send_backlog(self) -> None:
         """Oldest first. A shipment leaves the buffer once Valkey has it; a repeat is recognised by its seq."""

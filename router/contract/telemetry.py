@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from router.contract.histogram import Buckets
+from router.contract.recorded import RecordedRequest
 
 SHIPMENT_BYTES_MAX = 4 * 1024 * 1024
 """A larger shipment is refused by the ingester and counted."""
@@ -225,6 +226,8 @@ class Candidate(msgspec.Struct, omit_defaults=True):
     """Its calibrated rate."""
     pulled_tokens: int = 0
     """Of the matched ones, those that it would pull from another worker."""
+    expected_tokens: int = 0
+    """Of the matched ones, those on their way to it in other requests: it has not told of them yet."""
 
 
 class PrefixHeat(msgspec.Struct, omit_defaults=True):
@@ -386,6 +389,10 @@ class Shipment(msgspec.Struct, omit_defaults=True):
     router: RouterState | None = None
     kv: list[KvRow] = []
     breaks: list[PrefixBreaks] = []
+    recorded: list[RecordedRequest] = []
+    """A share of the requests that finished, by whole sessions."""
+    recorded_dropped: int = 0
+    """Requests of such sessions that the recording had no room for, since the last shipment."""
 
 
 _encoder = msgspec.msgpack.Encoder()
