@@ -38,6 +38,7 @@ from controlplane.api import (
     ttft_audits,
     watermarks,
     webhooks,
+    what_ifs,
 )
 from controlplane.api import workers as worker_views
 
@@ -211,6 +212,9 @@ urlpatterns: list[URLPattern] = [
         reports.DeliveryRepeat.as_view(),
         name="api-report-redeliver",
     ),
+    path("v1/what-ifs", what_ifs.WhatIfList.as_view(), name="api-what-ifs"),
+    path("v1/what-ifs/<row:what_if_id>", what_ifs.WhatIfDetail.as_view(), name="api-what-if"),
+    path("v1/what-ifs/<row:what_if_id>/cancel", what_ifs.WhatIfCancel.as_view(), name="api-what-if-cancel"),
     path("v1/onboarding", onboarding.Onboarding.as_view(), name="api-onboarding"),
     path("v1/members", members.MemberList.as_view(), name="api-members"),
     path("v1/members/<int:member_id>", members.MemberDetail.as_view(), name="api-member"),

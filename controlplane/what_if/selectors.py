@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from django.db.models import QuerySet
 
@@ -11,6 +12,8 @@ from controlplane.what_if.models import WhatIf
 
 Tenants = Collection[str] | None
 """Slugs; None = whoever asks sees the whole fleet's."""
+OF_THE_FLEET = frozenset({"workers", "slice_workers", "cost_per_h"})
+"""Fields of an answer."""
 
 
 def what_ifs_of(tenants: Tenants) -> QuerySet[WhatIf]:
@@ -26,3 +29,15 @@ def find_what_if(what_if: int, tenants: Tenants) -> WhatIf:
     if row is None:
         raise NotFound("There is no such question.")
     return row
+
+
+def answer_for(row: WhatIf, *, sees_fleet: bool) -> dict[str, Any] | None:
+    """Without what the fleet has and costs, for who does not see the fleet."""
+    if row.answer is None or sees_fleet:
+        return row.answer
+    scenarios = [_without(scenario, OF_THE_FLEET) for scenario in row.answer["scenarios"]]
+    return _without(row.answer, OF_THE_FLEET) | {"scenarios": scenarios}
+
+
+def _without(values: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}

@@ -189,6 +189,18 @@ ADDRESSES = {
     "api-report-shares": Address("report-runs/1/shares", "report-runs/2/shares"),
     "api-report-share-revoke": Address("report-shares/1/revoke"),
     "api-report-redeliver": Address("report-deliveries/1/redeliver"),
+    "api-what-ifs": Address(
+        "what-ifs",
+        "what-ifs",
+        {
+            "post": (
+                {"pool": "llama", "tenant": "acme", "scenarios": [{"load_factor": 2}]},
+                {"pool": "llama", "tenant": "globex", "scenarios": [{"load_factor": 2}]},
+            )
+        },
+    ),
+    "api-what-if": Address("what-ifs/1", "what-ifs/2"),
+    "api-what-if-cancel": Address("what-ifs/1/cancel", "what-ifs/2/cancel"),
     "api-onboarding": Address("onboarding"),
     "api-members": Address(
         "members",

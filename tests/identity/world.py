@@ -22,6 +22,7 @@ from controlplane.revocations.models import Revocation
 from controlplane.tenants.models import Membership, Tenant, User
 from controlplane.tenants.roles import Role
 from controlplane.webhooks.models import Delivery, Subscription
+from controlplane.what_if.models import WhatIf
 
 OWN, OTHER = "acme", "globex"
 NAMESPACES = {OWN: "acme/support", OTHER: "globex/support"}
@@ -34,6 +35,7 @@ ROLLOUTS = {OWN: 1, OTHER: 2}
 ALERTS = {OWN: 1, OTHER: 2}
 VIOLATIONS = {OWN: 1, OTHER: 2}
 REPORTS = {OWN: 1, OTHER: 2}
+WHAT_IFS = {OWN: 1, OTHER: 2}
 
 
 def make_world() -> None:
@@ -71,6 +73,7 @@ def make_world() -> None:
     )  # fmt: skip
     _make_webhook()
     _make_reports()
+    _make_what_ifs()
     TaskDelivery.objects.create(
         pk=1, task="canary", subject="1", deliveries=3, first_at=timezone.now(), last_at=timezone.now(),
         dead_at=timezone.now(),
@@ -106,6 +109,15 @@ def _make_reports() -> None:
         ReportShare.objects.create(
             pk=pk, run=run, nonce=str(pk), created_by="user:world", created_at=now, expires_at=now + timedelta(days=1)
         )
+
+
+def _make_what_ifs() -> None:
+    now = timezone.now()
+    for slug, pk in WHAT_IFS.items():
+        WhatIf.objects.create(
+            pk=pk, asked_by="user:world", pool="llama", tenant=slug, from_at=now - timedelta(hours=1), to_at=now,
+            question={"scenarios": [{"name": "as it is"}, {"name": "load × 2", "load_factor": 2}]}, created_at=now,
+        )  # fmt: skip
 
 
 def _make_violation(tenant: str) -> None:
