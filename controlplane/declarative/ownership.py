@@ -28,6 +28,12 @@ EDITS = frozenset(
         "template.draft",
         "template.edit",
         "template.publish",
+        "alert_rule.update",
+        "alert_rule.delete",
+        "webhook.update",
+        "webhook.delete",
+        "report.update",
+        "report.delete",
     }
 )
 """Audit actions that a file would take back at its next apply."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from controlplane.declarative import keys, ownership, policy_kinds, serving, template_kind, tenancy
+from controlplane.declarative import keys, ownership, policy_kinds, serving, template_kind, tenancy, watching
 from controlplane.declarative.documents import Document, Spec
 from controlplane.declarative.kind import Kind
 from controlplane.declarative.sealing import SEALED_KIND
@@ -21,6 +21,9 @@ KINDS: tuple[Kind, ...] = (
     policy_kinds.WATERMARKS,
     policy_kinds.ROUTING,
     keys.API_KEY,
+    watching.ALERT_RULE,
+    watching.WEBHOOK,
+    watching.SCHEDULE,
 )
 """In the order in which they are made; they are taken away the other way round."""
 BY_NAME = {kind.name: kind for kind in KINDS}

@@ -91,8 +91,7 @@ def _read(source: Source, now: datetime) -> Iterator[Event]:
     cursor = EventCursor.objects.select_for_update().filter(source=source.name).first()
     if cursor is None:
         last = rows.aggregate(last=Max("pk"))["last"] or 0
-        EventCursor.objects.create(source=source.name, position=last, read_at=now)
-        return
+        cursor = EventCursor.objects.create(source=source.name, position=last, read_at=now)
     again = Q(pk__gt=cursor.position - OVERLAP_ROWS, **{f"{source.at}__gte": now - OVERLAP})
     found = list(rows.filter(Q(pk__gt=cursor.position) | again).order_by("pk")[: ROWS_MAX + OVERLAP_ROWS])
     cursor.position = max([cursor.position, *(row.pk for row in found)])

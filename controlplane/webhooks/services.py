@@ -53,14 +53,15 @@ def create_subscription(
     events: Sequence[str],
     format: str = Subscription.Format.TIDEMARK,
     enabled: bool = True,
+    secret: str = "",
     request_id: str = "",
 ) -> Made:
-    """Raises Invalid naming the field, or Conflict."""
+    """`secret`: of a webhook that moves from another installation; "" = a fresh one. Raises Invalid, or Conflict."""
     address, origin = _checked(url)
     with transaction.atomic():
         if Subscription.objects.count() >= SUBSCRIPTIONS_MAX:
             raise Conflict(f"At most {SUBSCRIPTIONS_MAX} webhooks.")
-        secret = f"whsec_{secrets.token_urlsafe(32)}"
+        secret = secret or f"whsec_{secrets.token_urlsafe(32)}"
         row = Subscription(
             slug=slug, origin=origin, sealed=_seal(Sealed(address, secret)), format=format,
             events=_checked_events(events), enabled=enabled, created_at=timezone.now(),

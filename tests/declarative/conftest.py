@@ -9,6 +9,7 @@ from django.core.management.color import no_style
 from django.db import connection
 from django.utils import timezone
 
+from controlplane.alerts.services import create_rule
 from controlplane.approvals.services import approve
 from controlplane.fleet.models import Worker
 from controlplane.fleet.services import add_worker, create_pool, revoke_model, set_worker_state
@@ -18,7 +19,9 @@ from controlplane.namespaces.sharing_services import create_group, propose_shari
 from controlplane.policies.services import ensure_global, set_routing, set_watermark
 from controlplane.prompts.public_services import propose_public
 from controlplane.prompts.services import create_template, draft_version, publish_version, retire_version
+from controlplane.reports.services import create_schedule
 from controlplane.tenants.services import create_tenant, set_tenant_status
+from controlplane.webhooks.services import create_subscription
 
 ALICE, BOB = "user:alice", "user:bob"
 TEXT = "You answer questions about parcels. Be brief, and name the rule that you follow. " * 4
@@ -31,7 +34,8 @@ def no_valkey(settings, tmp_path) -> None:
 
 
 @pytest.fixture
-def fleet(db) -> None:
+def fleet(db, settings, monkeypatch) -> None:
+    monkeypatch.setattr(settings.CONFIG, "webhook_networks", ["127.0.0.0/8"])
     ensure_global()
     create_tenant(actor=ALICE, slug="acme", name="Acme", prefill_tokens_per_s=5000.0, prefill_burst_tokens=9000)
     create_tenant(actor=ALICE, slug="globex", name="Globex: 100% #1")
@@ -66,6 +70,20 @@ def fleet(db) -> None:
     revoke_key(actor=ALICE, key_id=revoked.key.key_id)
     set_namespace_status(actor=ALICE, namespace="globex/gone", status="revoked")
     set_tenant_status(actor=ALICE, tenant="initech", status="suspended")
+    _watchers()
+
+
+def _watchers() -> None:
+    create_rule(
+        actor=ALICE, slug="acme-hits", name="Hits of Acme", measure="hit_share", comparison="below", threshold=0.5,
+        clear_at=0.6, for_s=120, tenant="acme", runbook="Look at\nHit tokens.", severity="critical",
+    )  # fmt: skip
+    create_subscription(actor=ALICE, slug="pager", url="http://127.0.0.1:9/hook/token-4711", events=["alert.*"])
+    create_schedule(
+        actor=ALICE, slug="weekly", name="Weekly", cron="0 7 * * 1", time_zone="Europe/Berlin", scope="tenant",
+        subject="acme", formats=["pdf", "html"], gpu_hour_cost=2.5,
+        recipients=[{"kind": "email", "to": "alice@acme.example"}, {"kind": "webhook", "to": "pager"}],
+    )  # fmt: skip
 
 
 def _share(namespace: str, **change: str) -> None:
@@ -102,5 +120,5 @@ def empty_the_database() -> None:
 
 OURS = {
     "audit", "approvals", "revocations", "tenants", "namespaces", "prompts", "fleet", "policies", "snapshots",
-    "rollouts", "isolation", "declarative",
+    "rollouts", "isolation", "declarative", "alerts", "webhooks", "reports",
 }  # fmt: skip

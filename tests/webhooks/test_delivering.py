@@ -63,6 +63,14 @@ def test_it_is_signed_so_that_the_receiver_can_tell_who_said_what_when(pager, re
     assert (told["event"], told["subject"], told["details"]["kind"]) == ("finding.opened", "llama/w1", "kv_event_gap")
 
 
+def test_what_happens_between_a_webhook_and_the_very_first_look_is_told(pager, receiver) -> None:
+    EventCursor.objects.all().delete()
+    _happen("llama/w7")
+    collect()
+    assert _names() == ["finding.opened"]
+    assert [row.payload["subject"] for row in Delivery.objects.all()] == ["llama/w7"]
+
+
 def test_each_event_is_told_once_however_often_it_is_looked_for(pager, receiver) -> None:
     _happen()
     for _ in range(3):
