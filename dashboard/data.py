@@ -23,6 +23,7 @@ from controlplane.isolation.selectors import (
     violations,
 )
 from controlplane.telemetry import selectors as telemetry
+from controlplane.telemetry.bucket_reading import read_buckets
 from controlplane.telemetry.figures import (
     ChurnSeries,
     HeatMap,
@@ -35,7 +36,7 @@ from controlplane.telemetry.figures import (
     Tiles,
     TtftSeries,
 )
-from controlplane.telemetry.rollup_rows import RequestReading, read_requests
+from controlplane.telemetry.rollup_rows import RequestReading
 from controlplane.telemetry.selectors import SERIES_FIELDS, WorkerSums
 from controlplane.telemetry.sources import Spoken, last_spoken
 from controlplane.telemetry.tiles import TILE_FIELDS, tile_segments
@@ -98,7 +99,7 @@ class PageData:
             *tile_segments(self.scope, now=self.now, by=self.state.compared_by),
             *coverage_segments(self.scope, now=self.now),
         ]
-        return read_requests(self.scope, segments, sorted({*SERIES_FIELDS, *TILE_FIELDS, *COVERAGE_FIELDS}))
+        return read_buckets(self.scope, segments, sorted({*SERIES_FIELDS, *TILE_FIELDS, *COVERAGE_FIELDS}))
 
     @cached_property
     def _workers_sums(self) -> WorkerSums:

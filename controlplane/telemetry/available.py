@@ -14,12 +14,13 @@ from django.db.models import Sum
 from django.utils import timezone
 
 from controlplane.telemetry.available_figures import NamedReach, Reach, ReachSeries
+from controlplane.telemetry.bucket_reading import Place, sums_by
 from controlplane.telemetry.figures import Values as Column
 from controlplane.telemetry.merge import SLICES, Values, merge_into
 from controlplane.telemetry.models import SliceRollup
 from controlplane.telemetry.rollup_rows import quantile_of, segments_q
 from controlplane.telemetry.slices import Slice, slice_of
-from controlplane.telemetry.windows import SLICE_RETENTION_S, Grid, Scope, Segment, cover, edge_of, grid_of
+from controlplane.telemetry.windows import SLICE_RETENTION_S, Grid, Scope, cover, edge_of, grid_of
 
 SUMS = (
     "requests", "unknown_prompt_tokens", "prompt_tokens", "repeated_tokens", "best_hit_tokens", "expected_hit_tokens",
@@ -31,34 +32,30 @@ def reach_series(scope: Scope, *, now: datetime | None = None) -> ReachSeries:
     """Two queries at most."""
     now = now or timezone.now()
     grid = grid_of(scope, now=now, kept=SLICE_RETENTION_S)
-    segment = Segment(grid.width_s, grid.first, grid.end)
     sums: list[Values | None] = [None] * grid.count
     models: dict[str, Values] = {}
-    for start, model, values in _rows(scope, segment):
-        index = grid.index_of(start)
-        if index is None:
-            continue
+    for point, model, values in _rows(scope, grid):
         if values:
             merge_into(SLICES, models.setdefault(model, {}), values)
-        bucket = sums[index]
+        bucket = sums[point]
         if bucket is None:
-            bucket = sums[index] = {}
+            bucket = sums[point] = {}
         merge_into(SLICES, bucket, values)
     models.pop("", None)
     return _series(grid, sums, models, min(scope.to, now), now)
 
 
-def _rows(scope: Scope, segment: Segment) -> Iterable[tuple[datetime, str, Values]]:
-    """(start, model, fields), and empty fields of the buckets in which a router reported at all."""
-    fields = (*SUMS, "routing_loss", "hit_size")
+def _rows(scope: Scope, grid: Grid) -> Iterable[tuple[int, str, Values]]:
+    """(place in the grid, model, fields), and empty fields of the buckets in which a router reported at all."""
     conditions = slice_of(scope)
-    in_time = SliceRollup.objects.filter(segments_q([segment]))
-    for row in in_time.filter(**conditions).values("start", "model", *fields):
-        yield row.pop("start"), row.pop("model"), row
+    in_time = SliceRollup.objects.filter(segments_q([grid.segment])).annotate(point=Place(grid))
+    for row in sums_by(in_time.filter(**conditions), ("point", "model"), SLICES, (*SUMS, "routing_loss", "hit_size")):
+        yield row.pop("point"), row.pop("model"), row
     if conditions != {"slice": Slice.ROUTER}:
         # Every router that reports adds zeros to its row without pool: an idle bucket is no gap.
-        for start in in_time.filter(slice=Slice.ROUTER, pool="", model="").values_list("start", flat=True):
-            yield start, "", {}
+        idle = in_time.filter(slice=Slice.ROUTER, pool="", model="").order_by()
+        for point in idle.values_list("point", flat=True).distinct():
+            yield point, "", {}
 
 
 def _series(

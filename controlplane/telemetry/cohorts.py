@@ -16,6 +16,8 @@ from typing import Any
 
 from django.utils import timezone
 
+from controlplane.telemetry.bucket_reading import sums_by
+from controlplane.telemetry.merge import SLICES
 from controlplane.telemetry.models import SliceRollup
 from controlplane.telemetry.rollup_rows import segments_q
 from controlplane.telemetry.shift import Shift, shift_of, together
@@ -156,22 +158,11 @@ def _without_name(conditions: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in conditions.items() if name != "name"}
 
 
-def _keys(
-    conditions: Mapping[str, Any], span: Scope, now: datetime, *, edge_s: int
-) -> Iterable[tuple[str, dict[str, int]]]:
-    """(model, key → count) of each row."""
-    segments = cover(span, now=now, kept=SLICE_RETENTION_S, edge_s=edge_s)
-    rows = SliceRollup.objects.filter(segments_q(segments), **conditions).exclude(pool="", model="")
-    return rows.values_list("model", "cohorts")
-
-
 def _summed(conditions: Mapping[str, Any], span: Scope, now: datetime, *, exact: bool = False) -> list[Counted]:
     """Each key once a model. Unless `exact`, the ends of a long span are cut to its widest rows."""
-    found: dict[str, dict[str, int]] = {}
-    for model, counts in _keys(conditions, span, now, edge_s=0 if exact else edge_of(span)):
-        into = found.setdefault(model, {})
-        for key, count in counts.items():
-            into[key] = into.get(key, 0) + count
+    segments = cover(span, now=now, kept=SLICE_RETENTION_S, edge_s=0 if exact else edge_of(span))
+    rows = SliceRollup.objects.filter(segments_q(segments), **conditions).exclude(pool="", model="")
+    found = {row["model"]: row["cohorts"] for row in sums_by(rows, ("model",), SLICES, ("cohorts",))}
     return [(model, int(key), count) for model, counts in found.items() for key, count in counts.items()]
 
 

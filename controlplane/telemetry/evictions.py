@@ -14,6 +14,7 @@ from typing import Any
 from django.db.models import Count, F, Max, Q, Sum
 
 from controlplane.fleet.selectors import WorkerRow
+from controlplane.telemetry.bucket_reading import Place, sums_by
 from controlplane.telemetry.calibration import learnt_rates
 from controlplane.telemetry.eviction_figures import (
     Evictions,
@@ -53,9 +54,7 @@ def evictions(scope: Scope, *, now: datetime, prices: Prices) -> Evictions:
     rows = EvictionRollup.objects.filter(segments_q(cover(span, now=now)))
     if scope.pool or scope.worker:
         rows = rows.filter(pool=scope.pool or scope.worker.partition("/")[0])
-    by_pool: dict[str, Values] = {}
-    for row in rows.values("pool", *EVICTIONS.values):
-        merge_into(EVICTIONS, by_pool.setdefault(row["pool"], {}), row)
+    by_pool = {row["pool"]: row for row in sums_by(rows, ("pool",), EVICTIONS)}
     total: Values = {}
     for values in by_pool.values():
         merge_into(EVICTIONS, total, values)
@@ -85,19 +84,11 @@ def kv_use_lines(scope: Scope, *, now: datetime, workers: tuple[str, ...]) -> Kv
     """One query."""
     grid = grid_of(scope, now=now)
     rows = WorkerRollup.objects.filter(segments_q([grid.segment]), worker__in=workers, kv_use_samples__gt=0)
-    sums: dict[str, list[list[float]]] = {worker: [[0.0, 0.0] for _ in range(grid.count)] for worker in workers}
-    for worker, start, used, samples in rows.values_list("worker", "start", "kv_use_sum", "kv_use_samples"):
-        index = grid.index_of(start)
-        if index is not None:
-            cell = sums[worker][index]
-            cell[0] += used
-            cell[1] += samples
-    return KvUseLines(
-        **series_head(grid, now),
-        by_worker={
-            worker: [used / samples if samples else None for used, samples in cells] for worker, cells in sums.items()
-        },
-    )
+    points = rows.order_by().annotate(point=Place(grid)).values_list("worker", "point")
+    lines: dict[str, list[float | None]] = {worker: [None] * grid.count for worker in workers}
+    for worker, point, used, samples in points.annotate(used=Sum("kv_use_sum"), samples=Sum("kv_use_samples")):
+        lines[worker][point] = used / samples
+    return KvUseLines(**series_head(grid, now), by_worker=lines)
 
 
 def _aggregates(marks: Mapping[str, Watermark]) -> dict[str, Any]:

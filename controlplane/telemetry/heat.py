@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
@@ -12,6 +11,7 @@ from typing import Any
 from django.db.models import Avg, F, FloatField, QuerySet, Sum, Value
 from django.db.models.functions import NullIf
 
+from controlplane.telemetry.bucket_reading import Place
 from controlplane.telemetry.models import RequestRollup, WorkerRollup
 from controlplane.telemetry.rollup_rows import REQUEST_DIMS, reported_starts, segments_q
 from controlplane.telemetry.windows import WIDTHS_S, Grid, Scope, Segment, floor_to, grid_of
@@ -42,17 +42,12 @@ def worker_cells(scope: Scope, grid: Grid, measure: str, workers: Collection[str
     rows = rows_of_workers(scope).filter(segments_q([grid.segment]))
     if len(workers) > HEAT_ROWS_MAX:
         rows = rows.filter(worker__in=_ranked(scope, grid, part, whole)[:HEAT_ROWS_MAX])
-    sums: dict[str, list[list[float]]] = defaultdict(lambda: [[0.0, 0.0] for _ in range(grid.count)])
-    for start, worker, value, divisor in rows.values_list("start", "worker", part, whole):
-        index = grid.index_of(start)
-        if index is not None:
-            cell = sums[worker][index]
-            cell[0] += value
-            cell[1] += divisor
-    return {
-        worker: [None if not divisor else value * factor / divisor for value, divisor in cells]
-        for worker, cells in sums.items()
-    }
+    points = rows.order_by().annotate(point=Place(grid)).values_list("worker", "point")
+    cells: Cells = {}
+    for worker, point, value, divisor in points.annotate(value=Sum(part), divisor=Sum(whole)):
+        row = cells.setdefault(worker, [None] * grid.count)
+        row[point] = value * factor / divisor if divisor else None
+    return cells
 
 
 def heat_grid(scope: Scope, *, now: datetime) -> Grid:
@@ -76,14 +71,14 @@ def _ranked(scope: Scope, grid: Grid, part: str, whole: str) -> QuerySet[WorkerR
 def request_cells(scope: Scope, grid: Grid) -> Cells:
     """Requests per second by worker; 0 where routers reported and sent it nothing. Two queries."""
     reported = {index for start in reported_starts(grid) if (index := grid.index_of(start)) is not None}
+    idle = [0.0 if point in reported else None for point in range(grid.count)]
     wanted = {name: getattr(scope, name) for name in REQUEST_DIMS if getattr(scope, name)}
     found = RequestRollup.objects.filter(segments_q([grid.segment]), **wanted).exclude(worker="")
     cells: Cells = {}
-    for start, worker, requests in found.values_list("start", "worker").annotate(Sum("requests")):
-        index = grid.index_of(start)
-        if index is not None:
-            row = cells.setdefault(worker, [0.0 if i in reported else None for i in range(grid.count)])
-            row[index] = (row[index] or 0.0) + requests / grid.step_s
+    points = found.order_by().annotate(point=Place(grid)).values_list("worker", "point")
+    for worker, point, requests in points.annotate(Sum("requests")):
+        row = cells.setdefault(worker, idle.copy())
+        row[point] = requests / grid.step_s
     return cells
 
 

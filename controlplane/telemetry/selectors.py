@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 from controlplane.fleet.models import Worker
+from controlplane.telemetry.bucket_reading import read_buckets
 from controlplane.telemetry.figures import (
     HEAT_MEASURES,
     ChurnSeries,
@@ -24,7 +25,7 @@ from controlplane.telemetry.figures import (
 from controlplane.telemetry.heat import heat_grid, hottest, request_cells, worker_cells
 from controlplane.telemetry.merge import HEAT, REQUESTS, Values, merge_into
 from controlplane.telemetry.models import PrefixHeatRollup
-from controlplane.telemetry.rollup_rows import RequestReading, quantile_of, read_requests, segments_q
+from controlplane.telemetry.rollup_rows import RequestReading, quantile_of, segments_q
 from controlplane.telemetry.sources import freshness, routers
 from controlplane.telemetry.tiles import fleet_tiles
 from controlplane.telemetry.windows import Grid, Scope, aligned_pair, cover, grid_of, series_head
@@ -272,7 +273,7 @@ def _request_buckets(
     """Summed fields for each bucket of the scope's grid; None where nobody reported."""
     grid = grid_of(scope, now=now)
     sums: list[Values | None] = [None] * grid.count
-    for start, values in (reading or read_requests(scope, [grid.segment], fields)).within([grid.segment]):
+    for start, values in (reading or read_buckets(scope, [grid.segment], fields)).within([grid.segment]):
         index = grid.index_of(start)
         if index is not None:
             merge_into(REQUESTS, _at(sums, index), {name: values[name] for name in fields} if values else values)

@@ -10,13 +10,14 @@ from typing import Any
 
 from django.db.models import Sum
 
-from controlplane.telemetry.merge import REQUESTS, merge_into
+from controlplane.telemetry.bucket_reading import dims_of, sums_by
+from controlplane.telemetry.merge import REQUESTS
 from controlplane.telemetry.models import RequestRollup
-from controlplane.telemetry.rollup_rows import quantile_of, request_rows, segments_q
+from controlplane.telemetry.rollup_rows import quantile_of, segments_q
 from controlplane.telemetry.windows import Scope, aligned_pair, cover
 
 _SUMS = ("requests", "prompt_tokens", "hit_tokens", "hit_prompt_tokens", "slo_met", "slo_known")
-_FIELDS = ("namespace", *_SUMS, "errors", "ttft_hit", "ttft_miss")
+_FIELDS = (*_SUMS, "errors", "ttft_hit", "ttft_miss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,8 @@ def use_by_tenant(scope: Scope, *, now: datetime, tenants: Collection[str] | Non
 def use_by_namespace(scope: Scope, *, now: datetime) -> dict[str, Use]:
     """Namespace id → its sums with errors and TTFT, of those in scope that had traffic. One query."""
     span, _ = aligned_pair(scope, now=now)
-    totals: dict[str, dict[str, Any]] = {}  # Any: sums and histograms of one row
-    for _, values in request_rows(scope, cover(span, now=now), _FIELDS, presence=False):
-        namespace = values.pop("namespace")
-        if namespace:
-            merge_into(REQUESTS, totals.setdefault(namespace, {}), values)
-    return {namespace: _use(values) for namespace, values in totals.items()}
+    rows = RequestRollup.objects.filter(segments_q(cover(span, now=now)), **dims_of(scope)).exclude(namespace="")
+    return {row["namespace"]: _use(row) for row in sums_by(rows, ("namespace",), REQUESTS, _FIELDS)}
 
 
 def total_use(uses: Collection[Use]) -> Use:

@@ -12,9 +12,10 @@ from django.utils import timezone
 
 from controlplane.fleet.models import Worker
 from controlplane.fleet.selectors import WorkerRow, workers_table
+from controlplane.telemetry.bucket_reading import read_buckets
 from controlplane.telemetry.figures import Figure, Tiles, WorkerCounts
 from controlplane.telemetry.merge import REQUESTS, Values, merge_into
-from controlplane.telemetry.rollup_rows import RequestReading, quantile_of, read_requests
+from controlplane.telemetry.rollup_rows import RequestReading, quantile_of
 from controlplane.telemetry.sources import Spoken, router_data_age_s
 from controlplane.telemetry.windows import Scope, Segment, aligned_pair, cover
 
@@ -45,7 +46,7 @@ def fleet_tiles(
     """
     now = now or timezone.now()
     current_span, previous_span = aligned_pair(scope, now=now, by=by)
-    reading = reading or read_requests(scope, tile_segments(scope, now=now, by=by), TILE_FIELDS)
+    reading = reading or read_buckets(scope, tile_segments(scope, now=now, by=by), TILE_FIELDS)
     current = _period(reading, current_span, min(scope.to, now), now)
     previous = _period(reading, previous_span, previous_span.to, now)
     figures = _tile_figures(current, previous)

@@ -11,7 +11,8 @@ from typing import Any
 
 from django.db.models import Case, F, FloatField, Func, Max, Q, QuerySet, Sum, Value, When
 
-from controlplane.telemetry.merge import CHURN, WORKER_TOTALS, Values, merge_into
+from controlplane.telemetry.bucket_reading import sums_of_buckets
+from controlplane.telemetry.merge import CHURN, WORKER_TOTALS, Values
 from controlplane.telemetry.models import WorkerRollup, WorkerTotal
 from controlplane.telemetry.rollup_rows import segments_q
 from controlplane.telemetry.windows import Scope, Segment
@@ -30,10 +31,7 @@ def worker_sums(scope: Scope, segments: Sequence[Segment]) -> list[tuple[int, da
         rows = rows_of_workers(scope).filter(segments_q(segments)).values("width_s", "start").annotate(**_aggregates())
         return [(row["width_s"], row["start"], dict(row)) for row in rows.order_by("start")]
     totals = WorkerTotal.objects.filter(segments_q(segments), **({"pool": scope.pool} if scope.pool else {}))
-    merged: dict[tuple[int, datetime], Values] = {}
-    for row in totals.values("width_s", "start", *WORKER_TOTALS.values):
-        merge_into(WORKER_TOTALS, merged.setdefault((row.pop("width_s"), row.pop("start")), {}), row)
-    return [(width_s, start, _sums(row)) for (width_s, start), row in sorted(merged.items())]
+    return [(width_s, start, _sums(row)) for width_s, start, row in sums_of_buckets(totals, WORKER_TOTALS)]
 
 
 def _sums(row: Values) -> Sums:
