@@ -6,6 +6,12 @@ import argparse
 import logging
 import sys
 
+from router.native.finder import code_in_use, use_compiled
+
+if __name__ == "__main__" and code_in_use() == "interpreted":
+    # Before the first module that may be compiled is imported.
+    use_compiled("auto")
+
 from simulator import commands
 from simulator.fleet.calibrate_command import add_calibrate
 from simulator.fleet.claims_command import add_claims

@@ -327,6 +327,29 @@ class DecisionRecord(models.Model):
     detail = models.JSONField()
 
 
+class RecordedChunk(models.Model):
+    """Recorded requests of one router, second, namespace and pool: `router.contract.recorded`. No text."""
+
+    start = models.DateTimeField(db_index=True)
+    """Of the second in which the requests finished."""
+    source = models.CharField(max_length=100)
+    tenant = models.CharField(max_length=48)
+    namespace = models.CharField(max_length=100)
+    pool = models.CharField(max_length=48)
+    requests = models.PositiveIntegerField()
+    dropped = models.PositiveBigIntegerField(default=0)
+    """Of the router's second, told with one of its chunks."""
+    size_bytes = models.PositiveIntegerField()
+    data = models.BinaryField()
+    """zlib of msgpack: a list of `RecordedRequest`."""
+
+    class Meta:
+        indexes = [
+            models.Index(fields=("pool", "start"), name="recorded_pool"),
+            models.Index(fields=("tenant", "start"), name="recorded_tenant"),
+        ]
+
+
 class SourceProgress(models.Model):
     """Last shipment applied of each source and boot: a shipment delivered twice counts once."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from controlplane.telemetry.recorded_check import fault_of
 from router.contract.cohorts import KEY_MAX
 from router.contract.histogram import INDEX_MAX, INDEX_MIN
 from router.contract.telemetry import (
@@ -61,7 +62,7 @@ def _check(shipment: Shipment, now_s: float) -> None:
         raise ShipmentRefused("source, boot or seq is missing")
     rows: Sequence[Sequence[msgspec.Struct]] = (
         [shipment], shipment.requests, shipment.violations, shipment.decisions, shipment.heat, shipment.kv,
-        shipment.breaks,
+        shipment.breaks, shipment.recorded,
     )  # fmt: skip
     if any(len(kind) > ROWS_MAX for kind in rows):
         raise ShipmentRefused(f"more than {ROWS_MAX} rows of one kind")
@@ -72,6 +73,8 @@ def _check(shipment: Shipment, now_s: float) -> None:
         _check_request(request)
     for kv in shipment.kv:
         _check_kv(kv)
+    if fault := fault_of(shipment.recorded, at=shipment.at):
+        raise ShipmentRefused(fault)
 
 
 def _check_fields(row: msgspec.Struct) -> None:

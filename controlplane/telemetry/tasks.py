@@ -28,6 +28,7 @@ from controlplane.telemetry.models import (
     WorkerRollup,
     WorkerTotal,
 )
+from controlplane.telemetry.recorded import expire_recorded
 from controlplane.telemetry.stream import Entry, acknowledge, note_lags, read_batch
 from controlplane.telemetry.windows import RETENTION_S, SLICE_RETENTION_S
 
@@ -128,6 +129,7 @@ def expire_rollups() -> int:
     deleted += _delete(DecisionRecord, at__lt=now - DECISIONS_KEPT_FOR)
     deleted += _delete_surplus_decisions()
     deleted += _delete(PrefixBreakRollup, start__lt=now - BREAKS_KEPT_FOR)
+    deleted += expire_recorded(now=now)
     deleted += _delete(SourceProgress, applied_at__lt=now - PROGRESS_KEPT_FOR)
     return deleted
 
