@@ -23,6 +23,7 @@ from router.core.sampling import Sampling, Unit
 if TYPE_CHECKING:
     import random
 
+CLIENT_LEFT: Final = "client_disconnect"
 KEYS_MAX: Final = 4_096
 """Remembered keys of tenants' salts; about 400 bytes each."""
 _HASH_BYTES: Final = 16
@@ -54,8 +55,9 @@ class Recording:
 
     def look(self, call: Call, *, at: float) -> None:
         """Records a finished call, or not. It is not kept."""
-        decision = call.decision
-        if decision is None:
+        decision, outcome = call.decision, call.outcome
+        # What a worker refused or failed cost it little; whose client left had its prompt computed.
+        if decision is None or not (outcome.ok or outcome.error == CLIENT_LEFT):
             return
         fingerprint = decision.request.fingerprint
         hashes = _NO_HASHES if fingerprint is None else fingerprint.hashes
