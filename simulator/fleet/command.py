@@ -12,6 +12,7 @@ import msgspec
 
 from simulator.fleet.calibrated_profile import profile_argument
 from simulator.fleet.hardware import H200_8B, PROFILES
+from simulator.fleet.html_report import about_runs, write_html
 from simulator.fleet.policies import POLICIES
 from simulator.fleet.sweep import FILE, PARTS, SEEN, TRACES, WORKLOADS, Grid, sweep
 from simulator.fleet.table import as_json, as_markdown, as_text, rows_of
@@ -41,6 +42,9 @@ def add_fleet(subcommands: Any) -> None:  # argparse names the type of add_subpa
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--markdown", type=Path, metavar="FILE")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="charts and tables as one page that needs nothing else"
+    )
     parser.set_defaults(run=lambda options: _run(parser, options))
 
 
@@ -66,6 +70,8 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(as_json(rows, results))))
     if options.markdown:
         options.markdown.write_text(as_markdown(rows))
+    if options.html:
+        write_html(options.html, rows, title="Routing policies over a modelled fleet", about=about_runs(results))
     return 0
 
 

@@ -12,6 +12,7 @@ from simulator.fleet.calibrated_profile import profile_argument
 from simulator.fleet.command import show_progress
 from simulator.fleet.goodput import BASELINE, GREEDY, OURS, Bar, bars, cases
 from simulator.fleet.hardware import H200_8B
+from simulator.fleet.html_report import Verdict, about_runs, write_html
 from simulator.fleet.kept import KeptRuns
 from simulator.fleet.policies import ORACLE, POLICIES
 from simulator.fleet.sweep import run_cases
@@ -25,6 +26,9 @@ def add_goodput(subcommands: Any) -> None:  # argparse names the type of add_sub
     parser = subcommands.add_parser("goodput", help="the default policy over 18 set-ups, beside other rules")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--markdown", type=Path, metavar="FILE")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="charts and tables as one page that needs nothing else"
+    )
     parser.add_argument("--seeds", type=int, choices=range(1, 11), metavar="1…10", default=SEEDS_DEFAULT)
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join((*NEEDED, GREEDY))}")
     parser.add_argument("--profile", type=profile_argument, default=H200_8B.name, metavar="NAME|FILE")
@@ -52,9 +56,18 @@ def _run(options: argparse.Namespace) -> int:
         print("\n".join([as_text(rows), "", *(_line(each) for each in reached)]))
     if options.markdown:
         options.markdown.write_text(as_markdown(rows))
+    if options.html:
+        verdicts = [Verdict(each.name, _shown(each.ours), each.bar, each.ok) for each in reached]
+        write_html(
+            options.html, rows, title="Goodput of the default policy", about=about_runs(results), verdicts=verdicts
+        )
     return 1 if any(each.ok is False for each in reached) else 0
 
 
 def _line(bar: Bar) -> str:
     word = {True: "ok", False: "MISSED", None: "nothing to compare"}[bar.ok]
-    return f"{bar.name:48} {'–' if bar.ours is None else f'{bar.ours:.2f}':>6}   {bar.bar:28} {word}"
+    return f"{bar.name:48} {_shown(bar.ours):>6}   {bar.bar:28} {word}"
+
+
+def _shown(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

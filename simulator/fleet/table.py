@@ -78,7 +78,7 @@ def as_text(rows: Sequence[Row]) -> str:
 
 def as_markdown(rows: Sequence[Row]) -> str:
     """A table for each figure, policies by set-ups, then the policies over all set-ups."""
-    parts = [_matrix(title, rows, cell) for title, cell in _FIGURES.items()]
+    parts = [_matrix(title, rows, cell) for title, cell in MATRICES.items()]
     heads = ("policy", "goodput ÷ oracle, mean", "worst", "set-ups")
     parts.append(_markdown(heads, map(_overall_cells, overall(rows))))
     return "\n\n".join(parts) + "\n"
@@ -166,7 +166,7 @@ def _figure(value: float | None, digits: int) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-_FIGURES: dict[str, Callable[[Row], str]] = {
+MATRICES: dict[str, Callable[[Row], str]] = {
     "Goodput relative to the oracle's": lambda row: _figure(row.goodput_of_oracle, 2),
     "Goodput per second": lambda row: f"{row.goodput_per_s:.2f}",
     "TTFT in seconds: mean / p95": lambda row: f"{_figure(row.ttft_mean_s, 2)} / {_figure(row.ttft_p95_s, 1)}",
@@ -175,6 +175,7 @@ _FIGURES: dict[str, Callable[[Row], str]] = {
     "Evicted blocks a minute a worker": lambda row: f"{row.evicted_blocks_per_min:.0f}",
     "Requests moved away from their affinity": lambda row: f"{row.spills:.0f}",
 }
+"""Figures of which each makes a table of policies by set-ups."""
 
 
 def _matrix(title: str, rows: Sequence[Row], cell: Callable[[Row], str]) -> str:
