@@ -197,6 +197,11 @@ def _moment(text: str, end: datetime, zone: tzinfo = UTC) -> datetime | None:
         return None
 
 
+def moment_of(text: str, zone: tzinfo) -> datetime | None:
+    """A form's time in the page's zone, or None for what is none."""
+    return None if _RELATIVE.fullmatch(text) else _moment(text, datetime.now(UTC), zone)
+
+
 def _iso(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

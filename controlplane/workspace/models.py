@@ -1,4 +1,4 @@
-"""What people keep for themselves: views of the dashboard that they come back to."""
+"""What people add to the dashboard: views that they come back to, and notes on a range of time."""
 
 from __future__ import annotations
 
@@ -33,3 +33,25 @@ class SavedView(models.Model):
     @property
     def address(self) -> str:
         return f"{self.path}?{self.query}" if self.query else self.path
+
+
+class RangeNote(models.Model):
+    """Words on a range of time, shown as a band on every time chart."""
+
+    begins_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+    text = models.CharField(max_length=280)
+    tenant = models.CharField(max_length=48, blank=True)
+    """Whose charts it stands on; empty = the fleet's, which members of tenants do not see."""
+    author = models.CharField(max_length=200)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("-begins_at",)
+        indexes = [models.Index(fields=("ends_at", "begins_at"), name="range_note_span")]
+        constraints = [
+            models.CheckConstraint(condition=models.Q(ends_at__gt=models.F("begins_at")), name="range_note_ends_later")
+        ]
+
+    def __str__(self) -> str:
+        return self.text

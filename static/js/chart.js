@@ -1,5 +1,6 @@
 // <tm-chart data-figure="{…}">: a Plotly figure that follows its attribute and the theme, drawn only while visible.
 
+import * as noting from "./noting.js";
 import * as timeAxis from "./timeaxis.js";
 
 const CONFIG = {
@@ -9,6 +10,8 @@ const CONFIG = {
 };
 
 const NARROW_PX = 480;
+/** What is dragged over must not change under the pointer: the figure waits this long and looks again. */
+const REDRAW_AFTER_MS = 300;
 /** A long name would push a small chart's legend into a column: the bar above says what is compared with. */
 const unname = (trace) => (trace.showlegend = false);
 
@@ -37,6 +40,7 @@ class Chart extends HTMLElement {
   disconnectedCallback() {
     document.removeEventListener("tidemark:theme", this.redraw);
     this.watcher.disconnect();
+    clearTimeout(this.later);
     timeAxis.leave(this.plot);
     if (window.Plotly && this.plot) Plotly.purge(this.plot);
   }
@@ -46,6 +50,10 @@ class Chart extends HTMLElement {
   }
 
   draw() {
+    if (this.plot._dragging || noting.underWay()) {
+      this.later ||= setTimeout(() => ((this.later = 0), this.draw()), REDRAW_AFTER_MS);
+      return;
+    }
     this.dirty = !this.visible && this.drawn;
     if (this.dirty || !window.Plotly || !this.dataset.figure) return;
     const figure = JSON.parse(this.dataset.figure);

@@ -69,6 +69,7 @@ document.addEventListener("click", (event) => {
   }
   const picture = event.target.closest("[data-png]");
   if (picture) document.getElementById(picture.dataset.png)?.download();
+  event.target.closest("[data-close-dialog]")?.closest("dialog").close();
   const table = event.target.closest("[data-close-table]");
   if (table) table.closest(".table-slot")?.replaceChildren();
 });

@@ -1,5 +1,7 @@
 // What the time charts of a page have in common: one crosshair, and a drag that zooms the whole page by its URL.
 
+import * as noting from "./noting.js";
+
 const SPAN_MIN_MS = 60_000;
 /** Texts of a chart's axis are wall-clock times of the page's zone; they are compared as if they were UTC. */
 const asTime = (text) => Date.parse(`${text.slice(0, 19).replace(" ", "T")}Z`);
@@ -19,6 +21,7 @@ export function join(plot) {
   plot.on("plotly_hover", (event) => show(event.points[0].x, plot));
   plot.on("plotly_unhover", hide);
   plot.on("plotly_relayout", zoom);
+  noting.follow(plot);
 }
 
 export function leave(plot) {

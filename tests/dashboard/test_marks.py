@@ -13,7 +13,7 @@ from controlplane.audit.models import AuditEntry
 from controlplane.audit.services import record
 from controlplane.telemetry.models import SourceProgress
 from dashboard.data import PageData
-from dashboard.marks import MARKS_MAX, marks_of
+from dashboard.marks import MARKS_MAX, timeline_of
 from dashboard.panels import PANELS
 from dashboard.scope import PageState
 from tests.dashboard import story
@@ -57,7 +57,7 @@ def told(fleet: None) -> datetime:
 
 
 def test_they_say_what_was_done_and_by_whom(told: datetime) -> None:
-    words = [mark.words for mark in _data(told).ask(marks_of)]
+    words = [mark.words for mark in _data(told).ask(timeline_of).marks]
     assert words == ["watermark of pool:demo published by olga", "namespace acme/support revoked by olga"]
 
 
@@ -82,14 +82,17 @@ def test_the_tables_have_them_in_words(told: datetime) -> None:
 
 
 def test_a_tenant_sees_its_own_alone(told: datetime) -> None:
-    of = {tenant: [mark.words for mark in _data(told, tenant=tenant).ask(marks_of)] for tenant in ("acme", "globex")}
+    of = {
+        tenant: [mark.words for mark in _data(told, tenant=tenant).ask(timeline_of).marks]
+        for tenant in ("acme", "globex")
+    }
     assert of == {"acme": ["namespace acme/support revoked by olga"], "globex": []}
 
 
 def test_they_have_a_bound_and_the_newest_stay(fleet: None) -> None:
     for number in range(MARKS_MAX + 2):
         _changed("worker.drain", f"demo/w{number}")
-    marks = _data(story.utc_now()).ask(marks_of)
+    marks = _data(story.utc_now()).ask(timeline_of).marks
     assert len(marks) == MARKS_MAX
     assert marks[-1].words == f"demo/w{MARKS_MAX + 1} drains by olga"
 

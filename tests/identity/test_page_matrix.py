@@ -30,6 +30,7 @@ ARGUMENTS = {
     "view_id": "1",
     "violation_id": "1",
     "alert_id": "1",
+    "note_id": "1",
     "silence_id": "1",
     "form": "csv",
     "delivery_id": "1",
