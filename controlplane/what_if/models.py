@@ -31,9 +31,9 @@ class WhatIf(models.Model):
     gpu_currency = models.CharField(max_length=3, default="EUR")
     """Of the price in the question, where it has one."""
     state = models.CharField(max_length=10, choices=State, default=State.WAITING)
-    runs_done = models.PositiveIntegerField(default=0)
-    runs = models.PositiveIntegerField(default=0)
-    """Scenarios × seeds; 0 = not begun."""
+    simulated = models.PositiveIntegerField(default=0)
+    to_simulate = models.PositiveIntegerField(default=0)
+    """Requests, of all scenarios and seeds; 0 = not known yet."""
     doing = models.CharField(max_length=120, blank=True)
     """What is under way, in words."""
     requests = models.PositiveIntegerField(null=True, blank=True)

@@ -18,8 +18,8 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.db.models import F
 from django.utils import timezone
 
+from controlplane.telemetry.recorded import write_recorded
 from controlplane.telemetry.windows import Scope
-from controlplane.what_if import recording
 from controlplane.what_if.models import WhatIf
 from controlplane.what_if.simulating import SECONDS_MAX, Message, NoAnswer, messages
 
@@ -90,7 +90,7 @@ def _answer(row: WhatIf) -> dict[str, Any]:
     """Raises NoAnswer or Ended."""
     with TemporaryDirectory(prefix="tidemark-what-if-") as folder:
         trace = Path(folder) / "recorded.jsonl"
-        written = recording.write(_scope(row), trace, limit=REQUESTS_MAX)
+        written = write_recorded(_scope(row), trace, limit=REQUESTS_MAX)
         _save(row, requests=written)
         if not written:
             raise NoAnswer("What was recorded in this range has been deleted.")
@@ -116,7 +116,7 @@ def _progress(message: Message | None) -> dict[str, Any]:
     if not isinstance(told, dict):
         return {}
     words = f"{told.get('scenario', '')}, run {told.get('seed', '')}"
-    return {"runs_done": int(told.get("done", 0)), "runs": int(told.get("of", 0)), "doing": words[:120]}
+    return {"simulated": int(told.get("done", 0)), "to_simulate": int(told.get("of", 0)), "doing": words[:120]}
 
 
 def _save(row: WhatIf, **values: Any) -> None:
@@ -129,7 +129,7 @@ def _settle(row: WhatIf, *, state: str, answer: dict[str, Any] | None = None, er
     """Only of what is still running: what was cancelled meanwhile stays cancelled."""
     WhatIf.objects.filter(pk=row.pk, state=State.RUNNING).update(
         state=state, answer=answer, error=error[:300], doing="", lease_until=None, finished_at=timezone.now(),
-        **({"runs_done": F("runs")} if state == State.DONE else {}),
+        **({"simulated": F("to_simulate")} if state == State.DONE else {}),
     )  # fmt: skip
 
 

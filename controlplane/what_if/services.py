@@ -12,9 +12,9 @@ from django.utils import timezone
 from controlplane.audit.services import record
 from controlplane.errors import Conflict, Forbidden, Invalid, NotFound
 from controlplane.saving import save_checked
+from controlplane.telemetry.recorded import recorded_extent
 from controlplane.telemetry.windows import Scope
 from controlplane.tenants.roles import Access, Capability
-from controlplane.what_if import recording
 from controlplane.what_if.facts import PoolFacts, facts_of, traffic_share
 from controlplane.what_if.models import WhatIf
 from controlplane.what_if.scenarios import OF_A_TENANT, Changes, asked_of
@@ -70,7 +70,7 @@ def ask(
     facts = facts_of(pool, tenant=tenant, namespace=namespace, now=now)
     if not access.may(Capability.FLEET_VIEW):
         _refuse_the_fleets(scenarios)
-    if recording.recorded_requests(scope) < REQUESTS_MIN:
+    if recorded_extent(scope).requests < REQUESTS_MIN:
         raise Conflict(f"Fewer than {REQUESTS_MIN} requests of these were recorded in this range.")
     question = _question(facts, scenarios, scope, now) | {
         "good_s": good_s or facts.good_s,
@@ -80,7 +80,7 @@ def ask(
     }
     row = WhatIf(
         asked_by=actor, pool=pool, tenant=tenant, namespace=namespace, from_at=from_at, to_at=to_at, question=question,
-        gpu_currency=_currency(gpu_currency), runs=len(question["scenarios"]) * seeds, created_at=now,
+        gpu_currency=_currency(gpu_currency), created_at=now,
     )  # fmt: skip
     with transaction.atomic():
         _refuse_too_many(actor)
