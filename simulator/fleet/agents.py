@@ -22,6 +22,8 @@ from simulator.replay import WEKA_BLOCK_TOKENS, WekaTurn
 
 _BLOCK = BLOCK_TOKENS // WEKA_BLOCK_TOKENS
 _TEXT_BLOCK = TEXT_BLOCK_TOKENS // WEKA_BLOCK_TOKENS
+_KV_TEXTS = BLOCK_TOKENS // TEXT_BLOCK_TOKENS
+"""Text blocks of a KV block."""
 _SESSIONS_SAMPLED = 60
 """Sessions from which demand and cycle time are estimated."""
 
@@ -34,6 +36,20 @@ class _Slot:
     play: int
     """Numbers the sessions played: the family of their own names."""
     turn: int
+    ahead: _Text | None = None
+    """Of the turn to come, where the one before it needed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A turn's prompt by name."""
+
+    places: Names
+    """The trace's id of each whole 64-token block."""
+    names: Names
+    """Of the whole text blocks."""
+    whole: int
+    """64-token blocks."""
 
 
 class AgentWorkload:
@@ -80,47 +96,73 @@ class AgentWorkload:
             yield from order
 
     def _request(self, slot: _Slot, arrival_s: float) -> Request:
-        row = slot.session[slot.turn]
+        row, turn = slot.session[slot.turn], slot.turn
         self._next_id += 1
         self._slots[self._next_id] = slot
-        prompt = _names(row, slot.play)
-        later = slot.session[slot.turn + 1] if slot.turn + 1 < len(slot.session) else None
-        with_answer = _with_answer(row, prompt, None if later is None else _names(later, slot.play), slot)
+        text = slot.ahead or _text(row, slot.play, _TEXT_BLOCK)
+        slot.ahead = _text(slot.session[turn + 1], slot.play, _TEXT_BLOCK) if turn + 1 < len(slot.session) else None
         return Request(
             id=self._next_id,
             arrival_s=arrival_s,
             prompt_tokens=row.input_length,
             output_tokens=row.output_length,
-            chain=with_answer[_BLOCK - 1 :: _BLOCK].tolist(),
-            text_hashes=prompt[_TEXT_BLOCK - 1 :: _TEXT_BLOCK].tolist(),
+            chain=_chain(row, text, slot),
+            text_hashes=text.names.tolist(),
             affinity=slot.play,
         )
 
 
-def _names(row: WekaTurn, play: int) -> Names:
-    """Names of the whole 64-token blocks of a turn's prompt."""
+def _text(row: WekaTurn, play: int, every: int) -> _Text:
+    """A turn's prompt, with a name for each whole block of `every` 64-token blocks: that of the last of them."""
     ids = np.concatenate([places(first, first + count) for first, count in row.hash_runs])
     tools = row.tool_tokens // WEKA_BLOCK_TOKENS
     head = (row.tool_tokens + row.system_tokens) // WEKA_BLOCK_TOKENS
+    whole = min(row.input_length // WEKA_BLOCK_TOKENS, max(head, len(ids)))
+    own = every - 1 + head // every * every
     names = np.concatenate(
         [
-            named(key_of("tools", row.tool_tokens), places(0, tools)),
-            named(key_of("system", row.tool_tokens, row.system_tokens), places(tools, head)),
-            named(key_of("session", play), ids[head:]),
+            named(key_of("tools", row.tool_tokens), _lasts(0, tools, every)),
+            named(key_of("system", row.tool_tokens, row.system_tokens), _lasts(tools, head, every)),
+            named(key_of("session", play), ids[own::every]),
         ]
     )
-    return names[: row.input_length // WEKA_BLOCK_TOKENS]
+    return _Text(ids, names[: whole // every], whole)
 
 
-def _with_answer(row: WekaTurn, prompt: Names, later: Names | None, slot: _Slot) -> Names:
+def _lasts(first: int, after: int, every: int) -> Names:
+    """Of the numbers first … after − 1 those at the end of a block of `every`."""
+    return places(first // every, after // every) * np.uint64(every) + np.uint64(every - 1)
+
+
+def _chain(row: WekaTurn, text: _Text, slot: _Slot) -> list[BlockName]:
     """Prompt and answer: the answer under the names the next turn gives it, if that turn goes on behind this one."""
     end = (row.input_length + row.output_length) // WEKA_BLOCK_TOKENS
-    names = prompt
-    whole = len(prompt)
-    if later is not None and 0 < whole <= len(later) and later[whole - 1] == prompt[whole - 1]:
-        names = later[:end]
-    own = named(key_of("answer", slot.play, slot.turn), places(len(names), end))
-    return np.concatenate([names, own])
+    following, known = slot.ahead, text
+    if following is not None and 0 < text.whole <= following.whole and _goes_on(slot, text, following):
+        known = following
+    upto = min(end, known.whole) if known is following else text.whole
+    names = known.names[_KV_TEXTS - 1 :: _KV_TEXTS][: upto // _BLOCK]
+    own = named(key_of("answer", slot.play, slot.turn), _lasts(upto, end, _BLOCK))
+    return np.concatenate([names, own]).tolist()
+
+
+def _goes_on(slot: _Slot, text: _Text, following: _Text) -> bool:
+    """Whether the next turn has this prompt's last whole block in its place: blocks stand for all before them."""
+    last = text.whole - 1
+    row, later = slot.session[slot.turn], slot.session[slot.turn + 1]
+    return _family(row, last) == _family(later, last) and (
+        last < (row.tool_tokens + row.system_tokens) // WEKA_BLOCK_TOKENS
+        or bool(text.places[last] == following.places[last])
+    )
+
+
+def _family(row: WekaTurn, place: int) -> tuple[int, ...]:
+    """Which names a 64-token block is among: those of its tools, of its system prompt, or the session's own."""
+    if place < row.tool_tokens // WEKA_BLOCK_TOKENS:
+        return (row.tool_tokens,)
+    if place < (row.tool_tokens + row.system_tokens) // WEKA_BLOCK_TOKENS:
+        return (row.tool_tokens, row.system_tokens)
+    return ()
 
 
 def _sessions_a_worker(sessions: Sequence[Session], profile: GpuProfile, demand_s: float, cycle_s: float) -> float:
@@ -136,7 +178,7 @@ def _mean_demand_and_cycle_s(sessions: Sequence[Session], profile: GpuProfile) -
     turns = 0
     for play, session in enumerate(sessions):
         for row in session:
-            chain = _names(row, -1 - play)[_BLOCK - 1 :: _BLOCK].tolist()
+            chain = _text(row, -1 - play, _BLOCK).names.tolist()
             known = known_blocks(chain, (row.input_length - 1) // BLOCK_TOKENS, seen)
             prompt, output = row.input_length, row.output_length
             total_demand_s += demand_s(profile, prompt_tokens=prompt, output_tokens=output, known=known)

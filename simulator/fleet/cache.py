@@ -60,8 +60,7 @@ class PrefixCache:
 
     def unused(self, chain: Sequence[BlockName], count: int) -> int:
         """How many of the chain's first `count` blocks no sequence uses: pinning them takes as many available ones."""
-        free = self._free
-        return sum(1 for name in islice(chain, count) if name in free)
+        return sum(map(self._free.__contains__, islice(chain, count)))
 
     def pin(self, chain: Sequence[BlockName], count: int) -> None:
         """Take a reference on the chain's first `count` blocks, all of them cached."""
@@ -77,26 +76,30 @@ class PrefixCache:
         """Take `count` nameless blocks; the caller checked `available_blocks`."""
         blank = min(count, self._blank)
         self._blank -= blank
+        self.evictions += count - blank
+        evict = self._free.popitem
         for _ in range(count - blank):
-            self._free.popitem(last=False)
-            self.evictions += 1
+            evict(last=False)
 
-    def name(self, name: BlockName) -> bool:
-        """Name an allocated block. True when the name is held already, so that the block stays a nameless duplicate."""
-        if name in self._references:
-            self._references[name] += 1
-            return True
-        if name in self._free:
-            del self._free[name]
-            self._blank += 1
-        self._references[name] = 1
-        return False
+    def name(self, chain: Sequence[BlockName], first: int, after: int) -> int:
+        """Name allocated blocks as the chain's first … after − 1. How many of these are held already, so that the new
+        blocks stay nameless duplicates."""
+        references, free, duplicates = self._references, self._free, 0
+        for name in chain[first:after]:
+            if name in references:
+                references[name] += 1
+                duplicates += 1
+                continue
+            if name in free:
+                del free[name]
+                self._blank += 1
+            references[name] = 1
+        return duplicates
 
     def release(self, chain: Sequence[BlockName], count: int, *, nameless: int) -> None:
         """Drop the references on the chain's first `count` blocks, tails first, and `nameless` blocks beside them."""
         references, free = self._references, self._free
-        for index in range(count - 1, -1, -1):
-            name = chain[index]
+        for name in reversed(chain[:count]):
             left = references[name] - 1
             if left:
                 references[name] = left

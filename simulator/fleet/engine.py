@@ -311,9 +311,9 @@ class FleetEngine:
     def _name_whole(self, sequence: Sequence, reach_tokens: int) -> None:
         chain = sequence.request.chain
         upto = min(reach_tokens // self.block_tokens, len(chain))
-        for index in range(sequence.named_blocks, upto):
-            sequence.duplicates += self.cache.name(chain[index])
-        sequence.named_blocks = max(sequence.named_blocks, upto)
+        if upto > sequence.named_blocks:
+            sequence.duplicates += self.cache.name(chain, sequence.named_blocks, upto)
+            sequence.named_blocks = upto
 
     def _preempt_last(self) -> Sequence:
         """The last come loses its KV and waits first in line; its answer so far is computed again."""

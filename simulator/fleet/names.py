@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import NewType
 
 import numpy as np
@@ -16,6 +17,7 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
+@lru_cache(maxsize=4_096)
 def key_of(*parts: str | int) -> np.uint64:
     """A key for one family of names: equal parts, equal key."""
     text = "/".join(map(str, parts)).encode()

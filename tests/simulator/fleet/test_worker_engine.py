@@ -59,7 +59,7 @@ def test_it_never_evicts_what_is_pinned_nor_a_parent_before_its_child(
             break
         cache.pin(chain, hit)
         cache.allocate(len(chain) - hit)
-        duplicates = sum(cache.name(name) for name in chain[hit:])
+        duplicates = cache.name(chain, hit, len(chain))
         pinned.append((chain, duplicates))
         for held, _ in pinned:
             assert cache.longest_prefix(held, len(held)) == len(held)
