@@ -125,7 +125,8 @@ class ExactMode:
         computed = max(outcome.prompt_tokens - outcome.cached_tokens, 0)
         feeds.note_answer(worker, computed_tokens=computed, sent_at=call.received_at)
         if exact is not None and worker not in exact.unknown:
-            feeds.judge(worker, predicted_tokens=decision.predicted_hit_tokens, delivered_tokens=outcome.cached_tokens)
+            delivered = outcome.cached_tokens
+            feeds.judge(worker, predicted_tokens=decision.promised_tokens(delivered), delivered_tokens=delivered)
 
     def statuses(self) -> dict[PoolId, str]:
         """`exact`, `loading` or `approximate: <reason>` of each pool that names a tokenizer."""

@@ -70,6 +70,7 @@ def choose(view: View, session_worker: WorkerId | None, *, explain: bool) -> Dec
         decision.best_hit_tokens = max(hit.tokens, _deepest(view, view.holders))
         decision.matched_blocks = hit.blocks
         decision.predicted_hit_tokens = hit.tokens
+        decision.expected_tokens = hit.expected_tokens
         decision.loaded_tokens = hit.loaded_tokens
     decision.predicted_prompt_tokens = view.prompt_tokens
     terms = score(view, worker)

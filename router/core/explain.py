@@ -45,8 +45,9 @@ def _chosen(decision: Decision) -> str:
         )
     if own.matched_tokens:
         loads = f", of which it loads {decision.loaded_tokens:,} in {own.transfer_ms:,.0f} ms" * (own.transfer_ms > 0)
+        comes = f", of which {own.expected_tokens:,} are on their way to it" * (own.expected_tokens > 0)
         return (
-            f"{name}: holds {own.matched_tokens:,} tokens{loads}, saves {own.saved_ms:,.0f} ms of prefill"
+            f"{name}: holds {own.matched_tokens:,} tokens{comes}{loads}, saves {own.saved_ms:,.0f} ms of prefill"
             f" for {_queue(own)}"
         )
     if own.replica_ms > 0:

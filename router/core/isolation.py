@@ -284,9 +284,10 @@ def _told_tokens(reservation: Reservation) -> int:
     """What the worker itself told that it holds of an exact prompt, 0 where it cannot tell."""
     decision = reservation.decision
     exact = decision.request.exact
-    if decision.source is not None:
-        return 0  # another worker told so
-    return 0 if exact is None or decision.worker in exact.unknown else decision.predicted_hit_tokens
+    if exact is None or decision.source is not None or decision.worker in exact.unknown:
+        return 0  # nobody told, or another worker did
+    held = exact.matches.get(decision.worker)
+    return 0 if held is None else held.told_tokens
 
 
 def _hashes(fingerprint: Fingerprint | None) -> list[int]:

@@ -14,6 +14,7 @@ from router.contract.snapshot import NamespacePolicy
 from router.contract.telemetry import Candidate
 
 if TYPE_CHECKING:
+    from router.core.exact.expected import Expectation
     from router.core.fleet import RoutableWorker
     from router.core.isolation import Record
     from router.core.transfer import Source
@@ -85,14 +86,34 @@ class Fingerprint:
 class ExactMatch:
     """Leading tokens of a prompt that a worker holds, by tier; each tier counts from where the one before it ends."""
 
-    __slots__ = ("device_tokens", "host_tokens", "remote_tokens")
+    __slots__ = ("device_tokens", "expected_tokens", "host_tokens", "remote_tokens")
 
-    def __init__(self, device_tokens: int, host_tokens: int = 0, remote_tokens: int = 0) -> None:
+    def __init__(
+        self, device_tokens: int, host_tokens: int = 0, remote_tokens: int = 0, expected_tokens: int = 0
+    ) -> None:
         self.device_tokens: Final = device_tokens
         self.host_tokens: Final = host_tokens
         """In the worker's own host memory or disk."""
         self.remote_tokens: Final = remote_tokens
         """In a shared tier that the worker can pull from."""
+        self.expected_tokens: Final = expected_tokens
+        """The last of the device's: on their way there (`exact/expected.py`), and not told of by the worker."""
+
+    @property
+    def told_tokens(self) -> int:
+        """What the worker itself told of, in any tier."""
+        return self.device_tokens - self.expected_tokens + self.host_tokens + self.remote_tokens
+
+    def reaching(self, device_tokens: int) -> ExactMatch:
+        """The same match with more on its way to the device, as far as `device_tokens`."""
+        near = self.device_tokens + self.host_tokens
+        whole = near + self.remote_tokens
+        return ExactMatch(
+            device_tokens,
+            max(0, near - device_tokens),
+            max(0, whole - max(near, device_tokens)),
+            device_tokens - self.device_tokens,
+        )
 
 
 class ExactPrompt:
@@ -197,6 +218,7 @@ class Decision:
         "beside",
         "best_hit_tokens",
         "candidates",
+        "expected_tokens",
         "leg",
         "loaded_tokens",
         "matched_blocks",
@@ -238,6 +260,8 @@ class Decision:
         """On the chosen worker: blocks of the fingerprint, or of the worker's own size for an exact prompt."""
         self.predicted_hit_tokens = 0
         """Loaded tokens included: a worker reports them as cached."""
+        self.expected_tokens = 0
+        """Of the predicted hits, tokens on their way to the worker in other requests: it has not told of them."""
         self.predicted_prompt_tokens = 0
         self.predicted_ttft_ms = 0.0
         """Queue, transfer and uncached prefill on the chosen worker."""
@@ -263,6 +287,11 @@ class Decision:
         self.candidates: list[Candidate] = []
         """Filled when asked for (explanations and samples); choosing does not need it."""
 
+    def promised_tokens(self, delivered_tokens: int) -> int:
+        """The hits that the worker has to answer for: whether those that were only expected came is not its doing."""
+        told = self.predicted_hit_tokens - self.expected_tokens
+        return min(max(told, delivered_tokens), self.predicted_hit_tokens)
+
 
 DECISION_REASONS: Final = (
     "prefix",
@@ -284,6 +313,7 @@ class Reservation:
         "alone",
         "crowded",
         "decision",
+        "expectation",
         "first_byte_at",
         "history",
         "history_blocks",
@@ -311,6 +341,8 @@ class Reservation:
         """Prefill of other routers' requests that was pending on the worker before this request."""
         self.alone = False
         """Whether the worker had nothing else to prefill then."""
+        self.expectation: Expectation | None = None
+        """The prompt's blocks on their way to the worker, in exact mode."""
         self.first_byte_at: float | None = None
         self.released = False
         self.holder: RoutableWorker | None = None

@@ -21,7 +21,8 @@ def source_of(view: View, holders: Iterable[RoutableWorker]) -> Source | None:
         return None
     best, most_ms = None, 0.0
     for worker in holders:
-        tokens = view.hit(worker).tokens
+        hit = view.hit(worker)
+        tokens = hit.tokens - hit.expected_tokens
         if tokens >= PULL_TOKENS_MIN and worker.id not in exact.unknown:
             wait_ms = score(view, worker)[QUEUE]
             gain_ms = view.pool.attention.work(tokens) / worker.rate.tokens_per_s * 1000.0 - wait_ms

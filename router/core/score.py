@@ -149,6 +149,7 @@ def candidate(view: View, worker: RoutableWorker, excluded: str) -> Candidate:
         worker=worker.id,
         matched_tokens=hit.tokens,
         pulled_tokens=hit.loaded_tokens if hit.pulled else 0,
+        expected_tokens=hit.expected_tokens,
         saved_ms=saved,
         queue_ms=queue,
         pressure_ms=pressure,

@@ -25,6 +25,7 @@ from router.contract.snapshot import PolicySnapshot, SignedSnapshot
 from router.contract.telemetry import Calibration, PrefixHeat
 from router.core import choice
 from router.core.budget import TenantBudgets
+from router.core.exact.expected import Expectation, Expected
 from router.core.fast_misses import FACTOR, expected_s, took_s
 from router.core.fingerprint import Fingerprinter
 from router.core.fleet import Fleet, Pool, Probe, RoutableWorker
@@ -49,7 +50,7 @@ from router.core.placement import Placements
 from router.core.policy_book import PolicyBook
 from router.core.proofs import Proofs
 from router.core.sessions import Sessions
-from router.core.view import HEAT_HALF_LIFE_S, HOME_BLOCKS, View, first_blocks, view_of
+from router.core.view import HEAT_HALF_LIFE_S, HOME_BLOCKS, NOTHING_EXPECTED, View, first_blocks, view_of
 
 DEFAULT_LIMITS: Final = CoreLimits()
 
@@ -98,6 +99,7 @@ class RoutingTable:
         self._hints = Hints(
             fleet_key=fleet_key, bytes_max=limits.hints_bytes_max, tenant_share_max=limits.index_tenant_share_max
         )
+        self._expected = Expected()
         self._sessions = Sessions(fleet_key=fleet_key, sessions_max=limits.sessions_max, ttl_s=limits.session_ttl_s)
         self._heat = Heat(fleet_key=fleet_key, prefixes_max=limits.heat_prefixes_max, top=limits.heat_top)
         self._placements = Placements(key=self._heat.key)
@@ -155,6 +157,7 @@ class RoutingTable:
         for worker in gone:
             self._index.remove_worker(worker)
             self._sessions.forget_worker(worker)
+            self._expected.forget_worker(worker)
         self._hints.keep_workers(snapshot.workers)
         for worker in snapshot.workers:
             self._index.add_worker(worker)
@@ -311,6 +314,9 @@ class RoutingTable:
                     pool.reorder(worker)
         if self._budgets.any:
             self._budgets.charge(grant.tenant, tokens, now=now)
+        exact = request.exact
+        if exact is not None and worker is not None and decision.worker not in exact.unknown:
+            reservation.expectation = self._expected.begin(decision.worker, exact.block_hashes, now=now)
         if request.fingerprint is not None:
             hashes = request.fingerprint.hashes
             if self._other_routers != 0 and not decision.leg:
@@ -332,6 +338,8 @@ class RoutingTable:
             return
         reservation.first_byte_at = now
         self._histories.first_byte(reservation)
+        if reservation.expectation is not None:
+            self._expected.read(reservation.expectation, now=now)
         worker = reservation.holder
         if worker is not None:
             rate = worker.rate.tokens_per_s
@@ -354,6 +362,8 @@ class RoutingTable:
         worker = reservation.holder
         if reservation.first_byte_at is None:
             self._histories.first_byte(reservation)
+        if reservation.expectation is not None:
+            self._end_expectation(reservation, reservation.expectation, outcome, now)
         verdict = self._verdict(reservation, outcome)
         self._histories.end(reservation, outcome, now=now)
         saved_ms = expected_ms = 0.0
@@ -383,6 +393,15 @@ class RoutingTable:
             verdict.evidence or (self._histories.evidence(reservation) if expected_ms else ""),
             expected_ms,
         )
+
+    def _end_expectation(
+        self, reservation: Reservation, expectation: Expectation, outcome: Outcome, now: float
+    ) -> None:
+        """The prompt was read where an answer began; where none did, nobody will tell of its blocks."""
+        if outcome.ok:
+            self._expected.read(expectation, now=now)
+        elif reservation.first_byte_at is None:
+            self._expected.drop(expectation)
 
     def _verdict(self, reservation: Reservation, outcome: Outcome) -> Verdict:
         """On isolation; cached tokens that only repeat those of a pull's source were judged there."""
@@ -424,6 +443,7 @@ class RoutingTable:
     def worker_forgotten(self, worker: WorkerId) -> None:
         """The worker restarted or cleared its cache: nothing is thought to be cached there any more."""
         self._index.wipe(worker)
+        self._expected.forget_worker(worker)
         self._sessions.forget_worker(worker)
         self._hints.worker_emptied(worker)
 
@@ -457,8 +477,15 @@ class RoutingTable:
         others = self._other_routers
         spread = self._placements.homes(request, now=now)
         return view_of(
-            request, pool, matched, now=now, alone=others == 0, routers=1 + (others or 0), spread=spread
-        )  # fmt: skip
+            request,
+            pool,
+            matched,
+            now=now,
+            alone=others == 0,
+            routers=1 + (others or 0),
+            spread=spread,
+            expected=NOTHING_EXPECTED if exact is None else self._expected.found(exact.block_hashes, now=now),
+        )
 
     def _add_hints(self, matched: dict[WorkerId, int], owner: TenantId, hashes: list[int], now: float) -> None:
         """What others sent where, where it is more than this router knows of."""
@@ -604,7 +631,7 @@ class RoutingTable:
             return  # its prefill ran on the source, whose own reservation taught what there was to learn
         if outcome.cached_tokens is not None and decision.predicted_hit_tokens:
             worker.credit.observe(
-                predicted_tokens=decision.predicted_hit_tokens, delivered_tokens=outcome.cached_tokens
+                predicted_tokens=decision.promised_tokens(outcome.cached_tokens), delivered_tokens=outcome.cached_tokens
             )
         if reservation.first_byte_at is not None:
             self._learn_rate(reservation, outcome, worker, pool, now)

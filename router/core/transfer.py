@@ -38,13 +38,19 @@ class Link:
 class Hit:
     """What of a prompt a worker need not compute."""
 
-    __slots__ = ("blocks", "loaded_tokens", "pulled", "tokens", "transfer_ms")
+    __slots__ = ("blocks", "expected_tokens", "loaded_tokens", "pulled", "tokens", "transfer_ms")
 
     def __init__(
-        self, blocks: int, tokens: int, loaded_tokens: int = 0, transfer_ms: float = 0.0, pulled: bool = False
+        self,
+        blocks: int,
+        tokens: int,
+        loaded_tokens: int = 0,
+        transfer_ms: float = 0.0,
+        pulled: bool = False,
+        expected_tokens: int = 0,
     ) -> None:
         self.blocks: Final = blocks
-        """Whole blocks on the device, as the index counts them."""
+        """Whole blocks on the device, or on their way there, as the index counts them."""
         self.tokens: Final = tokens
         """Tokens not computed, those loaded from other tiers included."""
         self.loaded_tokens: Final = loaded_tokens
@@ -52,6 +58,8 @@ class Hit:
         self.transfer_ms: Final = transfer_ms
         self.pulled: Final = pulled
         """Whether they come from another worker, which is asked first."""
+        self.expected_tokens: Final = expected_tokens
+        """Of `tokens`, those on their way to the device in another request."""
 
 
 class Source:
@@ -102,6 +110,8 @@ def exact_hit(
     """
     usable = max(prompt_tokens - 1, 0) // block_tokens * block_tokens
     local = min(held.device_tokens // block_tokens * block_tokens, usable)
+    told = held.device_tokens - held.expected_tokens
+    expected = max(0, local - told // block_tokens * block_tokens)
     tokens, cost_ms = local, 0.0
     if link is not None:
         for more, gib_per_s, setup_ms in (
@@ -119,7 +129,7 @@ def exact_hit(
             if not worth_pulling(pull_ms=pull_ms, recompute_ms=recompute_ms):
                 break
             tokens, cost_ms = reach, cost_ms + pull_ms
-    return Hit(local // block_tokens, tokens, tokens - local, cost_ms)
+    return Hit(local // block_tokens, tokens, tokens - local, cost_ms, expected_tokens=expected)
 
 
 def pulled_hit(

@@ -35,6 +35,7 @@ HEAD_SHARE: Final = 2.0
 PRIORITY_MAX: Final = 4
 """Steps of priority; each weighs the queue by √2, so that the extremes are 4 times and a quarter."""
 
+NOTHING_EXPECTED: Mapping[WorkerId, int] = {}
 NO_HOMES: Mapping[WorkerId, None] = {}
 _NOTHING: Final = Hit(0, 0)
 
@@ -197,12 +198,14 @@ def view_of(
     alone: bool,
     routers: int = 1,
     spread: int = 0,
+    expected: Mapping[WorkerId, int] = NOTHING_EXPECTED,
 ) -> View:
     """`matched`: blocks of the fingerprint by worker, as the approximate index says; of an exact prompt it is used for
     the workers that cannot tell.
 
     `alone`: whether no other router serves the pool. `routers`: how many do, each with as much traffic.
     `spread`: homes that a placement rule asks for, 0 without one.
+    `expected`: blocks of an exact prompt that are on their way, by worker.
     """
     exact, fingerprint = request.exact, request.fingerprint
     held: Mapping[WorkerId, int] | Mapping[WorkerId, ExactMatch] = matched
@@ -210,7 +213,8 @@ def view_of(
     tokens, tokens_a_block, first = UNKNOWN_PROMPT_TOKENS, 0.0, HOME_BLOCKS
     if exact is not None:
         first = first_blocks(request, pool)
-        held = _with_beliefs(exact, fingerprint, matched, pool) if exact.unknown and matched else exact.matches
+        told = exact.matches if not expected else _with_expected(exact, expected, pool.policy.block_size)
+        held = _with_beliefs(exact, told, fingerprint, matched, pool) if exact.unknown and matched else told
         hashes, tokens = exact.block_hashes, max(exact.prompt_tokens, 1)
         tokens_a_block = float(pool.policy.block_size)
     elif fingerprint is not None:
@@ -257,8 +261,33 @@ def view_of(
     )
 
 
+def _with_expected(
+    exact: ExactPrompt, expected: Mapping[WorkerId, int], block_tokens: int
+) -> Mapping[WorkerId, ExactMatch]:
+    """What workers tell of themselves, and what is on its way to them. Where they told nothing, equal matches are one
+    object, as in the prompt."""
+    held = dict(exact.matches)
+    alike: dict[int, ExactMatch] = {}
+    for worker, blocks in expected.items():
+        told, tokens = exact.matches.get(worker), blocks * block_tokens
+        if worker in exact.unknown or (told is not None and told.device_tokens >= tokens):
+            continue
+        if told is not None:
+            held[worker] = told.reaching(tokens)
+            continue
+        match = alike.get(blocks)
+        if match is None:
+            match = alike[blocks] = ExactMatch(tokens, expected_tokens=tokens)
+        held[worker] = match
+    return held
+
+
 def _with_beliefs(
-    exact: ExactPrompt, fingerprint: Fingerprint | None, matched: Mapping[WorkerId, int], pool: Pool
+    exact: ExactPrompt,
+    told: Mapping[WorkerId, ExactMatch],
+    fingerprint: Fingerprint | None,
+    matched: Mapping[WorkerId, int],
+    pool: Pool,
 ) -> Mapping[WorkerId, ExactMatch]:
     """What workers tell of themselves, and of those that cannot what the approximate index believes, in tokens."""
     assert fingerprint is not None
@@ -268,7 +297,7 @@ def _with_beliefs(
         for worker, blocks in matched.items()
         if worker in exact.unknown
     }
-    return {**exact.matches, **beliefs}
+    return {**told, **beliefs}
 
 
 def first_blocks(request: RoutingRequest, pool: Pool) -> int:

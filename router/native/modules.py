@@ -32,6 +32,7 @@ MODULES = (
     "router.core.chain_walk",
     "router.core.choice",
     "router.core.ejection",
+    "router.core.exact.expected",
     "router.core.exact.tenant_cache",
     "router.core.explain",
     "router.core.fingerprint",

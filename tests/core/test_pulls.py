@@ -193,6 +193,7 @@ def test_another_home_of_a_hot_prefix_is_filled_by_a_pull() -> None:
     made = scene(workers=4)
     for _ in range(60):
         made.finish(made.table.reserve(asked(made, {}), now=made.now), cached=0, prompt=TOKENS, ttft_s=0.99)
+        made.now += 1  # no worker tells of these prompts: nothing is expected of them any more
     found = [asked(made, {0: HELD}) for _ in range(4)]
     filled = [decision for decision in found if decision.worker != worker_id(0)]
     assert filled and {(decision.reason, source_of(decision)) for decision in filled} == {("home", worker_id(0))}
@@ -284,7 +285,9 @@ def pulled(made: Scene, decision: Decision, *, cached: int, repeated: int | None
     made.now += 0.1
     made.table.first_byte(main, now=made.now)
     told = Outcome(True, prompt_tokens=TOKENS, completion_tokens=9, cached_tokens=repeated or cached)
-    return main.pulled.isolation, made.table.release(main, told, now=made.now).isolation
+    isolation = made.table.release(main, told, now=made.now).isolation
+    made.now += 1  # nobody tells of its blocks: they are expected no longer
+    return main.pulled.isolation, isolation
 
 
 def test_cached_tokens_are_judged_where_they_were_cached() -> None:
