@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.fleet.engine import FleetEngine, Sequence
 from simulator.fleet.policy import Choice, Policy, WorkerView
-from simulator.fleet.workload import BLOCK_TOKENS, Request
+from simulator.fleet.workload import Request
 
 
 class GreedyOracle(Policy):
@@ -23,9 +23,9 @@ def ttft_s(engine: FleetEngine, request: Request, now: float) -> float:
     profile = engine.profile
     under_way_s = max(0.0, engine.due_s - now) if engine.step_prefills else 0.0
     cached = engine.cache.longest_prefix(request.chain, request.hittable_blocks)
-    own_tokens = request.prompt_tokens - cached * BLOCK_TOKENS
+    own_tokens = request.prompt_tokens - cached * engine.block_tokens
     ahead_s, ahead_tokens = _ahead(engine)
-    own_s = profile.prefill_s(own_tokens, context_tokens=cached * BLOCK_TOKENS)
+    own_s = profile.prefill_s(own_tokens, context_tokens=cached * engine.block_tokens)
     steps = -(-(ahead_tokens + own_tokens) // profile.max_num_batched_tokens)
     return under_way_s + ahead_s + own_s + steps * engine.decode_step_s() + _wait_for_room_s(engine, request, cached)
 
@@ -44,16 +44,16 @@ def _left(engine: FleetEngine, sequence: Sequence) -> tuple[int, int]:
     """Uncached tokens a sequence has yet to begin, and its context before them."""
     context = sequence.computed_tokens + engine.scheduled_tokens(sequence)
     if not sequence.held_blocks:
-        context = BLOCK_TOKENS * engine.cache.longest_prefix(
-            sequence.request.chain, (sequence.total_tokens - 1) // BLOCK_TOKENS
+        context = engine.block_tokens * engine.cache.longest_prefix(
+            sequence.request.chain, (sequence.total_tokens - 1) // engine.block_tokens
         )
     return sequence.total_tokens - context, context
 
 
 def _wait_for_room_s(engine: FleetEngine, request: Request, cached: int) -> float:
     """Decode time until enough sequences ended for this prompt, and those waiting before it, to fit."""
-    needed = -(-request.prompt_tokens // BLOCK_TOKENS) - cached
-    needed += sum(-(-sequence.total_tokens // BLOCK_TOKENS) for sequence in engine.waiting)
+    needed = -(-request.prompt_tokens // engine.block_tokens) - cached
+    needed += sum(-(-sequence.total_tokens // engine.block_tokens) for sequence in engine.waiting)
     missing = needed - engine.cache.available_blocks
     if missing <= 0:
         return 0.0

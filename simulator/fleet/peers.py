@@ -11,13 +11,13 @@ from collections import OrderedDict
 
 from simulator.fleet.names import BlockName
 from simulator.fleet.policy import Choice, Policy, WorkerView, least
-from simulator.fleet.workload import BLOCK_TOKENS, Request
+from simulator.fleet.workload import Request
 
 CACHE_THRESHOLD = 0.3
 BALANCE_ABS_THRESHOLD = 64
 BALANCE_REL_THRESHOLD = 1.5
-TREE_BLOCKS_MAX = 2**26 // 4 // BLOCK_TOKENS
-"""`max_tree_size` 67,108,864 characters ÷ 4 a token ÷ the block: what the tree keeps of each worker."""
+TREE_TOKENS_MAX = 2**26 // 4
+"""`max_tree_size` 67,108,864 characters ÷ 4 a token: what the tree keeps of each worker."""
 
 
 class CacheAware(Policy):
@@ -44,7 +44,7 @@ class CacheAware(Policy):
         most, fewest = max(loads), min(loads)
         if most - fewest > BALANCE_ABS_THRESHOLD and most > BALANCE_REL_THRESHOLD * fewest:
             return least(workers, self._turn).index, True
-        prompt_blocks = max(1, request.prompt_tokens // BLOCK_TOKENS)
+        prompt_blocks = max(1, request.prompt_tokens // request.block_tokens)
         matched = [self._matched(tree, request, prompt_blocks) for tree in self._trees]
         best = max(range(len(workers)), key=matched.__getitem__)
         if matched[best] / prompt_blocks > CACHE_THRESHOLD:
@@ -61,10 +61,10 @@ class CacheAware(Policy):
 
     def _insert(self, worker: int, request: Request) -> None:
         tree = self._trees[worker]
-        for name in reversed(request.chain[: request.prompt_tokens // BLOCK_TOKENS]):
+        for name in reversed(request.chain[: request.prompt_tokens // request.block_tokens]):
             tree[name] = None
             tree.move_to_end(name)
-        while len(tree) > TREE_BLOCKS_MAX:
+        while len(tree) * request.block_tokens > TREE_TOKENS_MAX:
             tree.popitem(last=False)
 
 
@@ -110,7 +110,7 @@ class BlockCost(Policy):
     def choose(self, request: Request, workers: list[WorkerView], now: float) -> Choice:
         cached = [worker.cached_blocks(request) for worker in workers]
         costs = [
-            (worker.pending_prefill_tokens + request.prompt_tokens) / BLOCK_TOKENS
+            (worker.pending_prefill_tokens + request.prompt_tokens) / request.block_tokens
             - cached[worker.index]
             + worker.active_blocks
             for worker in workers

@@ -34,12 +34,19 @@ class _Kind(IntEnum):
 
 class FleetRun:
     def __init__(
-        self, workload: Workload, policy: Policy, profile: GpuProfile, *, workers: int, good_s: float = TTFT_GOOD_S
+        self,
+        workload: Workload,
+        policy: Policy,
+        profile: GpuProfile,
+        *,
+        workers: int,
+        good_s: float = TTFT_GOOD_S,
+        block_tokens: int = BLOCK_TOKENS,
     ) -> None:
         self._good_s = good_s
         self._workload = workload
         self._policy = policy
-        self._workers = [WorkerView(index, FleetEngine(profile)) for index in range(workers)]
+        self._workers = [WorkerView(index, FleetEngine(profile, block_tokens=block_tokens)) for index in range(workers)]
         self._events: list[tuple[float, int, int, object]] = []
         self._order = itertools.count()
         self._step_at = [math.inf] * workers
@@ -79,7 +86,7 @@ class FleetRun:
         worker = self._workers[choice.worker]
         worker.outstanding += 1
         worker.active_blocks += len(request.chain)
-        uncached_tokens = request.prompt_tokens - worker.cached_blocks(request) * BLOCK_TOKENS
+        uncached_tokens = request.prompt_tokens - worker.cached_blocks(request) * request.block_tokens
         worker.pending_prefill_tokens += uncached_tokens
         sequence = worker.engine.add(request, now)
         sequence.pending_tokens = uncached_tokens

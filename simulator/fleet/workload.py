@@ -1,7 +1,7 @@
 """What a fleet is asked: requests as lengths and block names, and when they come.
 
-Workers cache blocks of BLOCK_TOKENS (the conversation trace's own grain). The router's fingerprint is as fine as in
-production: one hash for 512 bytes of text, which is TEXT_BLOCK_TOKENS.
+Workers cache blocks of BLOCK_TOKENS (the conversation trace's own grain), or of a finer one for recorded traffic. The
+router's fingerprint is as fine as in production: one hash for 512 bytes of text, which is TEXT_BLOCK_TOKENS.
 
 Answers enter the cache. Where a later request of the trace goes on behind this one, the answer's blocks carry that
 request's names, because the traces record prompts only; elsewhere they are names of their own.
@@ -31,11 +31,13 @@ class Request:
     """Whole text blocks of the prompt, as the router sees them."""
     affinity: int
     """What a client would send as its session id: the session, or the conversation's second block."""
+    block_tokens: int = BLOCK_TOKENS
+    """Of a block of `chain`: the grain of the caches that are simulated."""
 
     @property
     def hittable_blocks(self) -> int:
         """A prompt is never fully cached: its last token is always computed."""
-        return (self.prompt_tokens - 1) // BLOCK_TOKENS
+        return (self.prompt_tokens - 1) // self.block_tokens
 
 
 class Workload(Protocol):
