@@ -5,10 +5,10 @@ Pure: of a recorded `DecisionSample`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from controlplane.telemetry.decisions import without_others_load
 from router.contract.telemetry import Candidate, DecisionSample
 
 WIDTH = 100.0
@@ -18,7 +18,6 @@ MARK_MIN = 0.4
 OFF_TOKENS = 64
 OFF_SHARE = 0.1
 """A prediction is off when it misses by more than both: blocks are cut, and text is not tokens."""
-_OTHERS_LOAD = re.compile(r",? [\d,]+ requests under way")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ def card_of(sample: DecisionSample, *, others_load: bool) -> Card:
     candidates = sorted(sample.candidates, key=lambda each: (bool(each.excluded), -each.net_ms))
     off = None if sample.cached_tokens is None else sample.cached_tokens - sample.predicted_hit_tokens
     return Card(
-        sentence=sample.sentence if others_load else _OTHERS_LOAD.sub("", sample.sentence),
+        sentence=sample.sentence if others_load else without_others_load(sample.sentence),
         phases=phases_of(sample),
         candidates=candidates,
         moved=any(each.transfer_ms or each.priority_ms or each.replica_ms for each in candidates),

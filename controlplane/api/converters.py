@@ -35,6 +35,12 @@ class ScopeId(_Text):
     regex = f"global|pool:{SLUG}|namespace:{SLUG}/{SLUG}"
 
 
+class RequestId(_Text):
+    """As routers make them, and as they take them from clients."""
+
+    regex = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+
+
 class RowId:
     """A row's number, within what a database can compare it with."""
 
@@ -64,6 +70,7 @@ IN_SCHEMA = {
     "pair": {"type": "string", "example": "acme/support"},
     "scope": {"type": "string", "example": "namespace:acme/support"},
     "key": {"type": "string", "pattern": f"^{KeyId.regex}$"},
+    "request": {"type": "string", "pattern": f"^{RequestId.regex}$"},
     "file": {"type": "string", "enum": FileForm.regex.split("|")},
     "log": {"type": "string", "enum": LogForm.regex.split("|")},
     "row": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
@@ -76,6 +83,7 @@ def register() -> None:
     register_converter(PairId, "pair")
     register_converter(KeyId, "key")
     register_converter(ScopeId, "scope")
+    register_converter(RequestId, "request")
     register_converter(FileForm, "file")
     register_converter(LogForm, "log")
     register_converter(RowId, "row")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from controlplane.telemetry.windows import Scope
 
 OFF_TOKENS_MAX = 10_000_000
 REQUEST_ID_MAX = 64
+_OTHERS_LOAD = re.compile(r",? [\d,]+ requests under way")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,16 @@ def decisions(
     if wanted.ttft_min_ms is not None:
         found = found.filter(ttft_ms__gte=wanted.ttft_min_ms)
     if wanted.off_tokens_min is not None:
-        found = found.filter(_off_by(min(wanted.off_tokens_min, OFF_TOKENS_MAX)))
+        found = found.filter(off_by(wanted.off_tokens_min))
     return found
 
 
-def _off_by(tokens: int) -> Q:
-    """Without the database's own absolute value: unsigned columns must not go below zero on the way."""
+def off_by(tokens: int) -> Q:
+    """Predicted and delivered hit tokens differ by at least so many.
+
+    Without the database's own absolute value: unsigned columns must not go below zero on the way.
+    """
+    tokens = min(tokens, OFF_TOKENS_MAX)
     fewer = Q(cached_tokens__lte=F("predicted_hit_tokens") - tokens)
     return fewer | Q(cached_tokens__gte=F("predicted_hit_tokens") + tokens)
 
@@ -59,3 +65,8 @@ def find_decision(request_id: str, *, tenants: Collection[str] | None = None) ->
     """None when it is not kept, and as well when it is another tenant's."""
     found = DecisionRecord.objects.filter(request_id=request_id[:REQUEST_ID_MAX])
     return (found if tenants is None else found.filter(tenant__in=tenants)).first()
+
+
+def without_others_load(sentence: str) -> str:
+    """A decision's sentence for those who do not see the fleet: not how busy a worker is with others' requests."""
+    return _OTHERS_LOAD.sub("", sentence)

@@ -66,6 +66,8 @@ ADDRESSES = {
     "api-worker-ttft-audits": Address("workers/llama/w1/ttft-audits"),
     "api-ttft-audits": Address("ttft-audits"),
     "api-ttft-audit": Address("ttft-audits/1"),
+    "api-decisions": Address("decisions"),
+    "api-decision": Address("decisions/of-acme", "decisions/of-globex"),
     "api-violations": Address("violations"),
     "api-violations-export": Address("violations.csv"),
     "api-violation": Address("violations/1", "violations/2"),

@@ -19,6 +19,7 @@ from controlplane.policies.services import set_routing, set_watermark
 from controlplane.prompts.models import PromptTemplate, PromptTemplateVersion
 from controlplane.reports.models import ReportDelivery, ReportFile, ReportRun, ReportSchedule, ReportShare
 from controlplane.revocations.models import Revocation
+from controlplane.telemetry.models import DecisionRecord
 from controlplane.tenants.models import Membership, Tenant, User
 from controlplane.tenants.roles import Role
 from controlplane.webhooks.models import Delivery, Subscription
@@ -49,6 +50,7 @@ def make_world() -> None:
         Membership.objects.create(pk=MEMBERS[slug], user=member, role=Role.VIEWER, tenant=tenant)
         _make_change_request(slug)
         _make_violation(slug)
+        _make_decision(slug)
         _make_rollout(slug)
         template = PromptTemplate.objects.create(tenant=tenant, slug="desk")
         segments = [{"kind": "static", "name": "rules", "text": "Be brief."}]
@@ -125,6 +127,23 @@ def _make_violation(tenant: str) -> None:
         pk=VIOLATIONS[tenant], at=timezone.now(), request_id=f"of-{tenant}", tenant=tenant,
         namespace=f"{tenant}/support", pool="llama", worker="llama/w1", model="m", prompt_tokens=9, cached_tokens=9,
         bound_tokens=0,
+    )  # fmt: skip
+
+
+def _make_decision(tenant: str) -> None:
+    """Of a worker that is busy with another's requests."""
+    detail = {
+        "at": 0.0, "request_id": f"of-{tenant}", "tenant": tenant, "namespace": f"{tenant}/support", "pool": "llama",
+        "model": "m", "policy_version": 7, "worker": "llama/w1", "reason": "home",
+        "sentence": "w1 is its home, 12 requests under way.",
+        "candidates": [
+            {"worker": "llama/w0", "excluded": "drain"},
+            {"worker": "llama/w1", "matched_tokens": 512, "saved_ms": 40.0, "net_ms": 40.0, "outstanding": 12},
+        ],
+    }  # fmt: skip
+    DecisionRecord.objects.create(
+        request_id=f"of-{tenant}", at=timezone.now(), tenant=tenant, namespace=f"{tenant}/support", pool="llama",
+        worker="llama/w1", outcome="ok", reason="home", model="m", predicted_hit_tokens=512, detail=detail,
     )  # fmt: skip
 
 
