@@ -42,7 +42,7 @@ class DecisionSerializer(serializers.Serializer[DecisionRecord]):
     cached_tokens = serializers.IntegerField(allow_null=True, help_text="Delivered; null: the worker did not say.")
 
 
-class CandidateSerializer(serializers.Serializer[Any]):
+class RankedCandidateSerializer(serializers.Serializer[Any]):
     """Terms in ms: net = saved − queue − pressure − imbalance − transfer − priority + replica."""
 
     worker = serializers.CharField()
@@ -77,7 +77,7 @@ class ExplainedSerializer(DecisionSerializer):
     preferred = serializers.CharField(help_text="Where affinity alone would have sent it; empty: nowhere.")
     spill = serializers.CharField(help_text="Why it left the preferred worker; empty: it did not.")
     retries = serializers.IntegerField()
-    candidates = CandidateSerializer(many=True)
+    candidates = RankedCandidateSerializer(many=True)
 
 
 class DecisionFilter(django_filters.FilterSet):
@@ -141,7 +141,7 @@ def explained(row: DecisionRecord, sample: DecisionSample, *, of_fleet: bool) ->
     """The columns, the sample and its candidates, best first. Without `of_fleet` nothing tells of others' requests."""
     known = {name: getattr(sample, name) for name in ExplainedSerializer().fields if hasattr(sample, name)}
     ranked = sorted(sample.candidates, key=lambda each: (bool(each.excluded), -each.net_ms))
-    candidates = [CandidateSerializer(each).data for each in ranked]
+    candidates = [RankedCandidateSerializer(each).data for each in ranked]
     if not of_fleet:
         known["sentence"] = without_others_load(sample.sentence)
         candidates = [{key: value for key, value in each.items() if key not in OF_FLEET} for each in candidates]
