@@ -2,7 +2,8 @@
 
 Past decisions: the samples that telemetry ships keep their candidates; of the latest others what was decided is kept,
 and their candidates are computed afresh and marked `recomputed`, since index and load have moved on. A prompt is kept
-as keyed hashes only, for RECENT_MAX requests.
+as keyed hashes only, for RECENT_MAX requests. Every term of a candidate is named: 0 is a term of nothing, null one that
+is not known.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 
 from router.call import NO_TEMPLATE, Call
 from router.contract.ids import NamespaceId
-from router.contract.telemetry import DecisionSample
+from router.contract.telemetry import Candidate, DecisionSample
 from router.core.explain import sentence
 from router.core.model import Decision, ExactPrompt, Grant, RoutingError, RoutingRequest
 from router.core.table import RoutingTable
@@ -29,6 +30,11 @@ RECENT_MAX: Final = 1000
 """Decisions kept besides the samples: about 0.5 KB each and 40 bytes for each block of the prompt."""
 RECENT_EXACT_BLOCKS_MAX: Final = 1_000_000
 """Blocks of their exact prompts, which are as small as 64 bytes of text: 40 MB. Above it the oldest decisions go."""
+
+NO_CANDIDATES: Final = {
+    "candidates_missing": "Of this request only a sample without candidates is kept, and the prompt is no longer known."
+}
+"""Samples of errors, slow requests and violations are taken after the choice, which had kept no candidates."""
 
 Page = dict[str, Any]  # Any: a page for people, of many kinds of values
 
@@ -112,8 +118,10 @@ class Explainer:
         sample = self._samples().get(request_id)
         past = self._recent.get(request_id)
         if sample is not None:
-            page: Page = msgspec.to_builtins(sample)
-            return page if sample.candidates or past is None else page | self._recomputed(past.decision.request)
+            page = _sample_page(sample)
+            if sample.candidates:
+                return page
+            return page | (NO_CANDIDATES if past is None else self._recomputed(past.decision.request))
         if past is None:
             return None
         page = _page(past.decision) | {
@@ -166,6 +174,18 @@ class Explainer:
         return {"recomputed": {"at": self._clock()} | {key: fresh[key] for key in keys}}
 
 
+def _sample_page(sample: DecisionSample) -> Page:
+    return msgspec.structs.asdict(sample) | {"candidates": [msgspec.structs.asdict(each) for each in sample.candidates]}
+
+
+def _candidate_page(candidate: Candidate, request: RoutingRequest) -> Page:
+    page = msgspec.structs.asdict(candidate)
+    if request.exact is None and request.fingerprint is None:
+        # A prompt without text is matched with nothing: what a worker holds of it is not known.
+        page["matched_tokens"] = None
+    return page
+
+
 def _page(decision: Decision) -> Page:
     request = decision.request
     grant, fingerprint = request.grant, request.fingerprint
@@ -186,10 +206,11 @@ def _page(decision: Decision) -> Page:
         "blocks": None if fingerprint is None else len(fingerprint.hashes),
         "matched_blocks": decision.matched_blocks,
         "predicted_hit_tokens": decision.predicted_hit_tokens,
+        "expected_tokens": decision.expected_tokens,
         "predicted_prompt_tokens": decision.predicted_prompt_tokens,
         "predicted_ttft_ms": decision.predicted_ttft_ms,
         "pulls_from": None if decision.source is None else decision.source.worker,
-        "candidates": [msgspec.to_builtins(each) for each in decision.candidates],
+        "candidates": [_candidate_page(each, request) for each in decision.candidates],
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from router.contract.telemetry import Candidate
 from tests.router.conftest import RunningRouter, StartRouter, chat, snapshot_for
 from tests.router.scripted_worker import DONE, ScriptedWorker, answer_json, event, stream, usage_event
 
@@ -60,6 +61,31 @@ async def test_it_explains_a_request_that_failed(router: RunningRouter, worker: 
     router.runtime.telemetry.close_second(0)
     page = (await router.admin(f"/explain?request_id={answer.headers['x-request-id']}")).json()
     assert (page["worker"], page["outcome"]) == ("p/w1", "upstream_error") and page["sentence"]
+
+
+async def test_every_term_of_a_candidate_is_named(router: RunningRouter) -> None:
+    answer = await router.post(chat())
+    page = (await router.admin(f"/explain?request_id={answer.headers['x-request-id']}")).json()
+    (candidate,) = page["recomputed"]["candidates"]
+    assert set(candidate) == set(Candidate.__struct_fields__)
+    assert (candidate["transfer_ms"], candidate["excluded"], candidate["kv_use"]) == (0.0, "", None)
+    assert candidate["matched_tokens"] == 0
+    async with httpx.AsyncClient(base_url=router.admin_url, trust_env=False) as client:
+        several = {"model": "m", "prompt": ["a", "b"]}
+        page = (await client.post("/explain?path=/v1/completions&namespace=acme/support", json=several)).json()
+    assert page["blocks"] is None and page["candidates"][0]["matched_tokens"] is None
+
+
+async def test_a_sample_without_candidates_says_so(router: RunningRouter, worker: ScriptedWorker) -> None:
+    worker.script = answer_json({"error": "x"}, status=500)
+    answer = await router.post(chat())
+    router.runtime.telemetry.close_second(0)
+    path = f"/explain?request_id={answer.headers['x-request-id']}"
+    assert (await router.admin(path)).json()["recomputed"]["candidates"]
+    router.runtime._explainer._recent._pasts.clear()
+    page = (await router.admin(path)).json()
+    assert page["candidates"] == [] and "only a sample" in page["candidates_missing"]
+    assert (page["predicted_hit_tokens"], page["cached_tokens"]) == (0, None)
 
 
 async def test_it_drains_before_it_stops(start_router: StartRouter, worker: ScriptedWorker) -> None:

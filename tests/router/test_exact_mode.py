@@ -22,7 +22,7 @@ from router.core.exact import silence
 from tests.exact.conftest import model_folder  # noqa: F401 - fixture
 from tests.router.conftest import CHARLIE_KEY, MODEL, RunningRouter, StartRouter, chat, signed, snapshot_for
 from tests.router.exact_worker import BLOCK_SIZE, ExactWorker
-from tests.router.scripted_worker import answer_json
+from tests.router.scripted_worker import Asked, Script, answer_json
 
 UNTIL_S = 5.0
 
@@ -251,6 +251,36 @@ async def test_a_worker_that_cannot_tell_keeps_its_approximate_match(
     assert [each["worker"] for each in first] == [each["worker"] for each in again]
     assert all(each["predicted_hit_tokens"] > 200 for each in again)
     assert all(each["predicted_hit_tokens"] == each["cached"] for each in again if each["worker"] == "p/w1")
+
+
+async def test_equal_prompts_that_come_together_go_together_before_anybody_tells_of_them(
+    start_exact: Any, exact_worker: ExactWorker, second_worker: ExactWorker
+) -> None:
+    """The workers read nothing until all four are with them: what was sent where is all that the choice can go by."""
+    workers, gate = (exact_worker, second_worker), asyncio.Event()
+    router = await start_exact(*workers)
+    await until(lambda: len(exact_workers(router)) == 2, "both workers are exact")
+    for each in workers:
+        each.http.asked.clear()
+        each.http.script = behind(gate, each.http.script)
+    body = chat(text(900, seed=31))
+    asking = [asyncio.create_task(ask(router, body)) for _ in range(4)]
+    await until(lambda: sum(len(each.http.asked) for each in workers) == 4, "all are with a worker")
+    gate.set()
+    seen = await asyncio.gather(*asking)
+    assert len({each["worker"] for each in seen}) == 1
+    assert sorted(each["expected_tokens"] > 0 for each in seen) == [False, True, True, True]
+    assert [each["predicted_hit_tokens"] for each in seen] == [each["cached"] for each in seen]
+    again = await ask(router, body)
+    assert (again["worker"], again["expected_tokens"]) == (seen[0]["worker"], 0), "its events have come"
+
+
+def behind(gate: asyncio.Event, script: Script) -> Script:
+    async def held(asked: Asked, writer: asyncio.StreamWriter) -> None:
+        await gate.wait()
+        await script(asked, writer)
+
+    return held
 
 
 async def test_a_restarted_worker_is_forgotten_at_once(start_exact: Any, exact_worker: ExactWorker) -> None:
