@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from controlplane.audit.models import AuditEntry
 from controlplane.namespaces.change_log import about
+from controlplane.rollouts.models import Rollout
 from controlplane.telemetry.windows import Scope
 
 KINDS = ("watermark", "routing", "rollout", "template", "placement", "worker", "pool", "namespace")
@@ -29,6 +30,11 @@ def recent_changes(scope: Scope, *, now: datetime) -> list[Change]:
         entries = entries.filter(about([tenant]))
     rows = entries.order_by("-id").values_list("at", "action", "object_id")[:SHOWN]
     return [Change(at, _words(action, name)) for at, action, name in rows]
+
+
+def recent_rollouts(scope: Scope, *, now: datetime) -> list[Rollout]:
+    """Roll-outs that a comparison can name, the newest first. One query."""
+    return list(Rollout.objects.order_by("-pk")[:SHOWN])
 
 
 def _words(action: str, name: str) -> str:

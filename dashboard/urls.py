@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
-from dashboard import report_urls
+from dashboard import report_urls, what_if_urls
 from dashboard.followed_urls import FOLLOWED
+from dashboard.table_csv import offer_tables
 from dashboard.views import (
     account,
     bell,
@@ -35,7 +36,7 @@ from dashboard.views import (
     workers,
 )
 
-urlpatterns: list[URLPattern | URLResolver] = [
+_PAGES: list[URLPattern | URLResolver] = [
     *FOLLOWED,
     path("", fleet.fleet, name="fleet"),
     path("fragments/<slug:name>/", fleet.page_fragments, name="page-fragments"),
@@ -117,4 +118,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("status/", status.status, name="status"),
     path("status/<slug:tenant>/", status.status_of, name="status-of"),
     *report_urls.urlpatterns,
+    *what_if_urls.urlpatterns,
 ]
+
+urlpatterns = offer_tables(_PAGES)

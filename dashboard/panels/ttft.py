@@ -13,7 +13,7 @@ from controlplane.telemetry.cohorts import (
 )
 from controlplane.telemetry.shift import SAMPLES_MIN, Shift
 from dashboard import freshness
-from dashboard.changes import recent_changes
+from dashboard.changes import recent_changes, recent_rollouts
 from dashboard.charts import ttft as charts
 from dashboard.cohort_words import (
     KIND_WORDS,
@@ -55,6 +55,7 @@ def _choice(data: PageData) -> Context:
         "kind": kind,
         "kinds": [(each, KIND_WORDS[each], data.state.query(only=each, at="", a="", b="")) for each in kinds],
         "changes": data.ask(recent_changes) if kind == "change" else (),
+        "rollouts": data.ask(recent_rollouts) if kind == ROLLOUT else (),
         "names": () if kind in _NO_NAMES else data.ask(names_with_traffic, kind=kind),
         "named": kind not in _NO_NAMES,
         "several": kind in OF_THE_FLEET,

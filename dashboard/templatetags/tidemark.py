@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django import template
@@ -13,6 +14,7 @@ from django.utils.safestring import SafeString
 
 from dashboard import numbers, words
 from dashboard.scope import PageState
+from dashboard.table_csv import CSV
 
 register = template.Library()
 
@@ -36,6 +38,28 @@ _SPRITE = "vendor/tabler-icons-3.52.0/sprite.svg"
 def icon(name: str) -> SafeString:
     """A decorative icon of the sprite; the word beside it carries the meaning."""
     return format_html('<svg class="icon" aria-hidden="true"><use href="{}#{}"></use></svg>', static(_SPRITE), name)
+
+
+@register.simple_tag(takes_context=True)
+def csv_link(context: template.Context, label: str) -> SafeString:
+    """A link to the table of that label as CSV: the page itself, asked for it with the filters that it has."""
+    request = context.get("request")
+    if request is None:
+        query = context["state"].query(page="", item="")
+    else:
+        given = request.GET.copy()
+        for name in (CSV, "page"):
+            given.pop(name, None)
+        query = given.urlencode()
+    address = f"{query}&{urlencode({CSV: label})}" if query else urlencode({CSV: label})
+    return format_html(
+        '<span class="tools csv"><a href="?{}" title="{} as CSV" download>{}'
+        '<span class="visually-hidden">{} as CSV</span></a></span>',
+        address,
+        label,
+        icon("download"),
+        label,
+    )
 
 
 @register.simple_tag
