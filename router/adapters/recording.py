@@ -96,6 +96,7 @@ class Recording:
             output_tokens=outcome.completion_tokens or 0,
             cached_tokens=outcome.cached_tokens,
             ttft_ms=outcome.ttft_ms,
+            duration_ms=outcome.duration_ms,
             template=call.template,
             text_bytes=0 if fingerprint is None else fingerprint.text_bytes,
             anchors=_anchors(keyed, hashes),

@@ -46,6 +46,8 @@ class RecordedRequest(msgspec.Struct, omit_defaults=True):
     """Delivered, by the worker's word."""
     ttft_ms: float | None = None
     """Of streams."""
+    duration_ms: float | None = None
+    """Until the answer's end."""
     template: str = ""
     text_bytes: int = 0
     """Of canonical text; 0 = the prompt cannot be compared (images, token ids)."""

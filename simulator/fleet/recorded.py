@@ -3,7 +3,8 @@
 Sessions (units of the recording) are the grain in which traffic is made less or more: a fleet of which a slice is
 simulated gets its share of them, a recording of a share of the traffic is filled up with copies, and so is a higher
 load. A copy behaves as its session did, shares its head and has the rest to itself. A seed chooses the sessions and
-moves each by a few seconds.
+moves each by a few seconds. Within a session a request waits for the answer that its client had when it sent it, and
+then as long as recorded: a slower fleet slows its clients.
 
 A request's blocks are named when it arrives and forgotten when it ends (`Replay`), so that memory holds the requests
 under way and one small row for each recorded one.
@@ -23,8 +24,10 @@ from simulator.fleet.recorded_names import Grain, Prompt
 from simulator.fleet.workload import BLOCK_TOKENS, TEXT_BLOCK_TOKENS, Request
 
 MOVED_S = 5.0
-"""A session comes up to so much earlier or later than recorded."""
+"""A session comes up to so much later than recorded."""
 COPY_MOVED_S = 60.0
+MOVED_SHARE_MAX = 0.05
+"""Of the recorded time."""
 _MASK = (1 << 64) - 1
 
 
@@ -39,24 +42,36 @@ class RecordedWorkload:
         if not prompts:
             raise ValueError("the recording holds no requests of this fleet")
         self._began_at = prompts[0].recorded.at
-        self.duration_s = max(1.0, prompts[-1].recorded.at - self._began_at)
+        self._span_s = max(1.0, prompts[-1].recorded.at - self._began_at)
+        self.duration_s = self._span_s
         self.mended = mended
         self.block_tokens = block_tokens
         self.sources: list[tuple[Prompt, int]] = []
         """Of each request: what was recorded, and the number of the copy."""
         self._requests: list[Request] = []
+        self._first: list[Request] = []
+        self._next: dict[int, tuple[Request, float]] = {}
+        """After the request with this id: what its client sends, and how long after the answer."""
+        self._of: dict[tuple[int, int], Request] = {}
         for prompt in prompts:
             for copy in range(copies(prompt, wanted, seed)):
                 self._add(prompt, copy, seed)
+        del self._of
         self._grains = _grains(prompts, ratios, block_tokens)
         self._fine = _grains(prompts, ratios, TEXT_BLOCK_TOKENS)
         self.demand_s = _demand_s(self._requests, profile)
 
     def first(self) -> list[Request]:
-        return self._requests
+        return self._first
 
     def after(self, request: Request, finished_s: float) -> Request | None:
-        return None
+        following, after_s = self._next.get(request.id, (None, 0.0))
+        if following is not None:
+            following.arrival_s = finished_s + after_s
+        return following
+
+    def __len__(self) -> int:
+        return len(self._requests)
 
     def name_blocks(self, request: Request) -> None:
         prompt, copy = self.sources[request.id]
@@ -66,16 +81,21 @@ class RecordedWorkload:
         request.text_hashes = self._fine[namespace].names(prompt, request.prompt_tokens, copy=copy, mended=self.mended)
 
     def _add(self, prompt: Prompt, copy: int, seed: int) -> None:
-        recorded = prompt.recorded
-        moved_s = (COPY_MOVED_S if copy else MOVED_S) * (2 * _share(prompt.unit, seed, copy + 1) - 1)
-        at = recorded.at - self._began_at + moved_s
-        self._requests.append(
-            Request(
-                id=len(self._requests), arrival_s=min(max(0.0, at), self.duration_s),
-                prompt_tokens=recorded.prompt_tokens, output_tokens=max(1, recorded.output_tokens), chain=[],
-                text_hashes=[], affinity=_mixed(prompt.unit, copy, 0),
-            )
+        recorded, before = prompt.recorded, prompt.before
+        moved_s = min(COPY_MOVED_S if copy else MOVED_S, MOVED_SHARE_MAX * self._span_s)
+        at = recorded.at - self._began_at + moved_s * _share(prompt.unit, seed, copy + 1)
+        request = Request(
+            id=len(self._requests), arrival_s=at, prompt_tokens=recorded.prompt_tokens,
+            output_tokens=max(1, recorded.output_tokens), chain=[], text_hashes=[],
+            affinity=_mixed(prompt.unit, copy, 0), block_tokens=self.block_tokens,
         )  # fmt: skip
+        self._requests.append(request)
+        self._of[prompt.number, copy] = request
+        led_by = self._of.get((before.number, copy)) if before is not None else None
+        if led_by is None:
+            self._first.append(request)
+        else:
+            self._next[led_by.id] = (request, prompt.after_s)
         self.sources.append((prompt, copy))
 
 

@@ -30,13 +30,15 @@ from simulator.fleet.workload import BYTES_PER_TOKEN
 Indices = NDArray[np.intp]
 
 _POSITIONS: Final = np.array(anchor_positions(1 << 20)[:ANCHORS_MAX], dtype=np.float64)
+CLOCK_S: Final = 0.05
+"""Two times of a router are as exact."""
 BYTES_PER_TOKEN_MIN, BYTES_PER_TOKEN_MAX = 0.5, 64.0
 
 
 class Prompt:
     """A recorded request with what is known of its surroundings."""
 
-    __slots__ = ("anchors", "following", "mended_tokens", "number", "recorded", "unit")
+    __slots__ = ("after_s", "anchors", "before", "following", "mended_tokens", "number", "recorded", "unit")
 
     def __init__(self, number: int, recorded: RecordedRequest) -> None:
         self.number: Final = number
@@ -45,6 +47,10 @@ class Prompt:
         self.unit: Final = int.from_bytes(recorded.unit) if recorded.unit else int(key_of("alone", number))
         self.following: Prompt | None = None
         """The next request that goes on from this one and its answer."""
+        self.before: Prompt | None = None
+        """The one whose answer its client had when it sent this one."""
+        self.after_s = 0.0
+        """Since that answer ended."""
         self.mended_tokens = 0
         """Of the shared head that it would have without the changing text in front; 0 = nothing changes there."""
 
@@ -107,8 +113,18 @@ def prompts_of(requests: Sequence[RecordedRequest]) -> list[Prompt]:
             later = holder.get(last)
             if later is not None and later.recorded.prompt_tokens >= _with_answer(prompt.recorded):
                 prompt.following = later
+                _lead(prompt, later)
         holder.update(((place, anchor), prompt) for place, anchor in enumerate(anchors.tolist(), 1))
     return prompts
+
+
+def _lead(prompt: Prompt, later: Prompt) -> None:
+    """The later one waits for the answer of the last request of its unit that had ended when it came."""
+    duration_ms = prompt.recorded.duration_ms
+    if later.before is None and duration_ms is not None and prompt.unit == later.unit:
+        after_s = later.recorded.at - prompt.recorded.at - duration_ms / 1_000
+        if after_s >= -CLOCK_S:
+            later.before, later.after_s = prompt, max(0.0, after_s)
 
 
 def _with_answer(request: RecordedRequest) -> int:

@@ -26,6 +26,9 @@ from simulator.fleet.workload import BLOCK_TOKENS
 SLICE_MAX = 8
 TOLD_STEPS = 200
 """Progress is told about so often."""
+BLOCKS_A_PROMPT = 32
+"""The mean prompt has about so many blocks: what a whole block rounds off is then 2 % of it."""
+BLOCK_TOKENS_MIN = 64
 
 Told = Callable[[int, int, str, int], None]
 """Requests simulated, of how many, in which scenario, on which seed."""
@@ -51,6 +54,7 @@ class WhatIf:
         if len(self._requests) < 2:
             raise ValueError("the recording holds too few requests that fit a worker of this size")
         self._recording = recording
+        self._block_tokens = _grain(self._requests)
         self._prompts = prompts_of(self._requests)
         self._ratios = bytes_per_token(self._requests)
         self._mended = mend(self._prompts, recording.head.broken, self._ratios)
@@ -68,7 +72,7 @@ class WhatIf:
         return Answer(
             scenarios=outcomes, measured=measured, error=_deviation(outcomes[0], measured), sampled=self._sampled(),
             seeds=list(question.seeds), slice_workers=SLICE_MAX if question.workers > SLICE_MAX else None,
-            block_tokens=BLOCK_TOKENS,
+            block_tokens=self._block_tokens,
         )  # fmt: skip
 
     def _fits(self, request: RecordedRequest) -> bool:
@@ -99,12 +103,14 @@ class WhatIf:
         workers = SLICE_MAX if question.workers > SLICE_MAX else question.workers_of(asked)
         workload = RecordedWorkload(
             self._prompts, self._ratios, profile,
-            wanted=self._wanted(asked), seed=seed, mended=asked.template_fixed,
+            wanted=self._wanted(asked), seed=seed, mended=asked.template_fixed, block_tokens=self._block_tokens,
         )  # fmt: skip
         policy = Replay(
             self._policy(asked, workers, profile, seed), workload, profile, self._progress.of(asked.label, seed)
         )
-        result = FleetRun(workload, policy, profile, workers=workers, good_s=question.good_s).run()
+        result = FleetRun(
+            workload, policy, profile, workers=workers, good_s=question.good_s, block_tokens=self._block_tokens
+        ).run()
         whole = question.workers_of(asked) / workers
         return Simulated(result, policy.prefill_s * whole * question.gpus_per_worker)
 
@@ -183,6 +189,15 @@ class _Progress:
 
     def end(self) -> None:
         self._told(self._of, self._of, *self._last)
+
+
+def _grain(requests: Sequence[RecordedRequest]) -> int:
+    """Tokens of a simulated cache's block: fine enough for the prompts, coarse enough to be quick."""
+    mean = sum(each.prompt_tokens for each in requests) / len(requests)
+    grain = BLOCK_TOKENS
+    while grain > BLOCK_TOKENS_MIN and grain * BLOCKS_A_PROMPT > mean:
+        grain //= 2
+    return grain
 
 
 def _measured(requests: Sequence[RecordedRequest]) -> Measured:
