@@ -1,7 +1,8 @@
 """`python -m tests`: the database tests on PostgreSQL and the whole suite on SQLite. Arguments go to pytest.
 
 Two halves: what needs no quiet machine runs on both databases side by side, a core for each; then whole installations
-and browsers have the machine for themselves. A choice by path or marker is one run on SQLite. Status 0 only when all
+and browsers have the machine for themselves. Those of the second half that fail are run once more by themselves: they
+are in real time, and a machine that stood still is no fault of the code; a fault fails twice, and both runs are printed. A choice by path or marker is one run on SQLite. Status 0 only when all
 passed; under CI=true a missing program is a failure.
 """
 
@@ -27,7 +28,8 @@ DATABASE_TESTS = tuple(
 )  # fmt: skip
 ALONE = "flow or browser"
 """Markers of tests in real time, on real services."""
-NO_TESTS = 5
+FAILED, NO_TESTS = 1, 5
+"""Pytest's own statuses."""
 
 
 def main(arguments: list[str]) -> int:
@@ -37,7 +39,7 @@ def main(arguments: list[str]) -> int:
         return pytest(arguments, {})
     with on_postgres(arguments) as database:
         beside = pytest([*arguments, "-m", f"not ({ALONE})"], {})
-    alone = pytest([*arguments, "-m", ALONE], {})
+    alone = in_real_time(arguments)
     if database.status:
         print(f"the database tests failed on PostgreSQL (status {database.status}), see above", flush=True)
     found = [status for status in (beside, alone, database.status) if status not in (0, NO_TESTS)]
@@ -48,6 +50,14 @@ def _chosen(arguments: list[str]) -> bool:
     return "-m" in arguments or any(
         not argument.startswith("-") and (ROOT / argument.split("::")[0]).exists() for argument in arguments
     )
+
+
+def in_real_time(arguments: list[str]) -> int:
+    status = pytest([*arguments, "-m", ALONE], {})
+    if status != FAILED:
+        return status
+    print("tests in real time failed, see above: once more, by themselves", flush=True)
+    return pytest([*arguments, "-m", ALONE, "--last-failed", "--last-failed-no-failures=none"], {})
 
 
 class Run:

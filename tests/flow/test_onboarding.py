@@ -1,7 +1,9 @@
-"""One curl onboards a tenant, and its key is served by the router within three seconds."""
+"""One curl onboards a tenant; its key is served within three seconds; a signed webhook tells of changes."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import subprocess
 import time
@@ -11,9 +13,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.installation import Installation
+from tests.installation import Installation, Operator, wait_until
+from tests.webhooks.conftest import Receiver, receiver  # noqa: F401  (a fixture)
 
-pytestmark = [pytest.mark.flow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.flow, pytest.mark.timeout(180)]
 
 SERVED_WITHIN_S = 3.0
 BODY = {
@@ -38,7 +41,7 @@ result = issue_token(actor="user:platform", user=user, name="onboarding", scopes
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     installation = Installation(tmp_path_factory.mktemp("onboarding"))
-    installation.start("--demo")
+    installation.start("--demo", environment={"TIDEMARK_WEBHOOK_NETWORKS": "127.0.0.0/8"})
     try:
         installation.wait_until_serving()
         yield installation
@@ -84,3 +87,26 @@ def test_a_tenant_is_onboarded_by_one_curl_and_served_within_three_seconds(demo:
     repeated, same = _curl(demo, token, BODY)
     assert (repeated, same) == (201, shown)
     assert demo.number("SELECT count(*) FROM tenants_tenant WHERE slug = 'umbrella'") == 1
+
+
+def test_a_webhook_hears_of_a_change_through_celery_signed_and_again_after_a_refusal(
+    demo: Installation,
+    receiver: Receiver,  # noqa: F811 - the imported fixture
+) -> None:
+    """The second attempt comes ten seconds after the first."""
+    receiver.status = 500
+    operator = Operator(demo)
+    made = operator.post("webhooks", {"slug": "pager", "url": receiver.url, "events": ["change.*"]})
+    operator.post("tenants", {"id": "oscorp", "name": "Oscorp"})
+    mine = lambda: [got for got in list(receiver.got) if b"oscorp" in got[1]]  # noqa: E731
+    wait_until(mine, 30, "the first attempt", demo.log)
+    receiver.status = 200
+    wait_until(lambda: len(mine()) >= 2, 60, "the second attempt", demo.log)
+    for headers, body in mine():
+        signed = headers["tidemark-timestamp"].encode() + b"." + body
+        digest = hmac.new(made["secret"].encode(), signed, hashlib.sha256).hexdigest()
+        assert headers["tidemark-signature"] == f"v1={digest}"
+    told = json.loads(mine()[0][1])
+    assert told["event"].startswith("change.") and told["subject"] == "oscorp"
+    delivered = "SELECT count(*) FROM webhooks_delivery WHERE state = 'delivered' AND attempts > 1"
+    wait_until(lambda: demo.number(delivered), 30, "the delivery is noted", demo.log)
