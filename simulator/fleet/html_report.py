@@ -144,12 +144,12 @@ def _card(figure: Figure, *, wide: bool = False) -> str:
     says, title = html.escape(figure.says), html.escape(figure.title)
     plot = f'<div class="plot" id="{figure.id}" role="group" aria-label="Chart: {title}"></div>'
     if wide:
-        plot = f'<div class="wide" role="region" tabindex="0" aria-label="{title}">{plot}</div>'
-    return f"""<section class="card" aria-labelledby="{figure.id}-title">
-<h3 id="{figure.id}-title">{title}</h3>
+        plot = f'<div class="wide" role="region" tabindex="0" aria-label="{title}, chart">{plot}</div>'
+    return f"""<div class="card">
+<h3>{title}</h3>
 <p class="says">{says}</p>
 {plot}
-</section>
+</div>
 """
 
 

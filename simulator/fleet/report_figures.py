@@ -76,7 +76,7 @@ def _heat(rows: Sequence[Row]) -> Figure:
         "type": "heatmap", "x": policies, "y": [plain(setup) for setup in setups], "z": grid,
         "zmin": 0, "zmax": 1.2 if with_oracle else 1, "colorscale": "Cividis", "xgap": 1, "ygap": 1,
         "texttemplate": "%{z:.2f}", "hovertemplate": "%{y}<br>%{x}: %{z:.2f}<extra></extra>",
-        "colorbar": {"title": {"text": title, "side": "right"}, "thickness": 12},
+        "showscale": False,
     }  # fmt: skip
     layout = {
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
@@ -87,8 +87,10 @@ def _heat(rows: Sequence[Row]) -> Figure:
             "autorange": "reversed",
         },
     }
-    says = f"{title} by policy and set-up; a dark cell is a policy that serves few requests in time"
-    says += ", an empty one has nothing to compare with: the oracle served none." if with_oracle else "."
+    says = "From dark blue for none to yellow for the most; every cell has its number."
+    says += (
+        " A set-up without cells has nothing to compare with: the oracle served none in time." if with_oracle else ""
+    )
     return Figure("heat", title, says, HEAT_FRAME_PX + HEAT_ROW_PX * len(setups), {"data": [heat], "layout": layout})
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from simulator.fleet.engine import FleetEngine
 from simulator.fleet.hardware import H100_32B, GpuProfile
 from simulator.fleet.names import BlockName
 from simulator.fleet.policy import WorkerView
+from simulator.fleet.table import Row
 from simulator.fleet.workload import BLOCK_TOKENS, Request
 
 ROOMY = dataclasses.replace(H100_32B, kv_capacity_tokens=64 * BLOCK_TOKENS)
@@ -46,3 +48,14 @@ def drain(engine: FleetEngine) -> float:
         now = engine.due_s
         engine.finish_step(now)
     return now
+
+
+def row(**figures: Any) -> Row:  # Any: fields of several types
+    """A row of a sweep's table."""
+    usual: dict[str, Any] = {
+        "trace": "kb8k", "workers": 4, "load": 0.6, "policy": "tidemark", "seeds": 1, "hit_token_share": 0.9,
+        "ttft_mean_s": 0.5, "ttft_p50_s": 0.2, "ttft_p95_s": 2.0, "goodput_per_s": 10.0, "goodput_spread_per_s": 0.0,
+        "goodput_of_oracle": 1.0, "good_share": 0.9, "prefill_max_over_mean": 1.1, "evicted_blocks_per_min": 20.0,
+        "spills": 0, "preemptions": 0, "unfinished": 0, "busy_share": 0.5,
+    }  # fmt: skip
+    return Row(**usual | figures)
