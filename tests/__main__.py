@@ -1,9 +1,10 @@
 """`python -m tests`: the database tests on PostgreSQL and the whole suite on SQLite. Arguments go to pytest.
 
 Two halves: what needs no quiet machine runs on both databases side by side, a core for each; then whole installations
-and browsers have the machine for themselves. Those of the second half that fail are run once more by themselves: they
-are in real time, and a machine that stood still is no fault of the code; a fault fails twice, and both runs are printed. A choice by path or marker is one run on SQLite. Status 0 only when all
-passed; under CI=true a missing program is a failure.
+and browsers have the machine for themselves. Those of the second half that fail are run once more, alone: they are in
+real time, and a machine that stood still is no fault of the code. A fault fails twice, and both runs are printed. A
+choice by path or marker is one run on SQLite. Status 0 only when all passed; under CI=true a missing program is a
+failure.
 """
 
 from __future__ import annotations
