@@ -9,6 +9,7 @@ it fills caches too; each group begins when the one before has ended. Compared a
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 from collections.abc import Iterator, Sequence
@@ -32,8 +33,8 @@ CALIBRATE_EVERY = 2
 """Groups of turns between two calibrating prompts, which are long and push much out of a small cache."""
 MOVED_EVERY = 5
 """Every so many turns go to another worker than the conversation's own, which has less of it in its cache."""
-CALIBRATION_SHARES = (0.1, 0.25, 0.5, 0.75, 0.95)
-"""Of the longest prompt a worker takes."""
+CALIBRATION_SHARES = (0.04, 0.25, 0.08, 0.5, 0.12, 0.9)
+"""Of the longest prompt a worker takes: as short as turns are, and as long as shows what attention costs."""
 CONTEXT_SHARE = 0.8
 """Of a calibration prompt that is asked again with a longer tail, so that context is seen apart from length."""
 
@@ -77,25 +78,45 @@ class Comparison:
     equal_hits: int
     hit_tokens: int
     ttft_ratio_median: float
-    """Of simulated ÷ real, request by request."""
+    """Of simulated ÷ real, turn by turn; each turn's times are medians over the rounds."""
     ttft_ratio_mean: float
     """Sum of the simulated times ÷ sum of the real ones."""
     ttft_ratio_low: float
     ttft_ratio_high: float
-    """Nine tenths of the requests lie between."""
+    """Nine tenths of the turns lie between."""
     fit: PrefillFit
     step_s: float
 
 
-def plan(facts: WorkerFacts, *, workers: int, conversations: int, turns: int, seed: int) -> list[Group]:
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is asked of the workers: of the same shape, the same lengths in the same order on the same workers."""
+
+    workers: int
+    conversations: int = 8
+    turns: int = 5
+    rounds: int = 3
+    seed: int = 1
+
+
+def plan(shape: Shape, facts: WorkerFacts, *, text: random.Random) -> list[Group]:
+    """Rounds of equal shape and different text: each request is measured `rounds` times, some time apart."""
+    groups: list[Group] = []
+    for _ in range(shape.rounds):
+        begun = sum(len(group) for group in groups)
+        groups += _round(shape, facts, text, first_conversation=begun)
+    return groups
+
+
+def _round(shape: Shape, facts: WorkerFacts, text: random.Random, *, first_conversation: int) -> list[Group]:
     """Turns of all conversations in a shuffled order, calibrating prompts among them."""
-    dice = random.Random(f"validate/{seed}")  # noqa: S311  repeatable, no secret
-    head = _tokens(dice, HEAD_TOKENS)
-    room = facts.prompt_tokens_max - HEAD_TOKENS - turns * ANSWER_TOKENS
-    longest = min(TURN_TOKENS_MAX, room // turns)
-    todo = [conversation for conversation in range(conversations) for _ in range(turns)]
+    dice = random.Random(f"validate/{shape.seed}")  # noqa: S311  repeatable, no secret
+    room = facts.prompt_tokens_max - HEAD_TOKENS - shape.turns * ANSWER_TOKENS
+    longest = min(TURN_TOKENS_MAX, room // shape.turns)
+    head = _tokens(text, HEAD_TOKENS)
+    todo = [conversation for conversation in range(shape.conversations) for _ in range(shape.turns)]
     dice.shuffle(todo)
-    calibrating = _calibrating(facts, workers, dice)
+    calibrating = _calibrating(shape, facts, text, first_conversation + shape.conversations)
     groups: list[Group] = []
     begun: set[int] = set()
     number = 0
@@ -104,9 +125,10 @@ def plan(facts: WorkerFacts, *, workers: int, conversations: int, turns: int, se
         moved = not pair and dice.randrange(MOVED_EVERY) == 0
         group: Group = []
         for conversation in [todo.pop() for _ in range(1 + pair)]:
-            fresh = _tokens(dice, dice.randrange(TURN_TOKENS_MIN, longest))
+            fresh = _tokens(text, dice.randrange(TURN_TOKENS_MIN, longest))
             worker = number // PAIR_EVERY if pair else conversation + moved
-            group.append(Asked(worker % workers, conversation, fresh if conversation in begun else head + fresh))
+            whole = fresh if conversation in begun else head + fresh
+            group.append(Asked(worker % shape.workers, first_conversation + conversation, whole))
             begun.add(conversation)
         groups.append(group)
         if number % CALIBRATE_EVERY == 0:
@@ -115,16 +137,14 @@ def plan(facts: WorkerFacts, *, workers: int, conversations: int, turns: int, se
     return groups
 
 
-def _calibrating(facts: WorkerFacts, workers: int, dice: random.Random) -> Iterator[Group]:
+def _calibrating(shape: Shape, facts: WorkerFacts, text: random.Random, conversation: int) -> Iterator[Group]:
     """For each length a prompt that nobody knows, then the same with a longer tail, on one worker after the other."""
-    number = 0
-    while True:
-        for share in CALIBRATION_SHARES:
-            number += 1
-            length = int(share * facts.prompt_tokens_max)
-            first = int(CONTEXT_SHARE * length)
-            for fresh in (_tokens(dice, first), _tokens(dice, length - first - ANSWER_TOKENS)):
-                yield [Asked(number % workers, -number, fresh, calibrates=True)]
+    for share in itertools.cycle(CALIBRATION_SHARES):
+        conversation += 1
+        length = int(share * facts.prompt_tokens_max)
+        first = int(CONTEXT_SHARE * length)
+        for fresh in (_tokens(text, first), _tokens(text, length - first - ANSWER_TOKENS)):
+            yield [Asked(conversation % shape.workers, conversation, fresh, calibrates=True)]
 
 
 def _tokens(dice: random.Random, count: int) -> tuple[int, ...]:
@@ -206,25 +226,26 @@ def _request(asked: Asked, number: int, facts: WorkerFacts) -> Request:
     )
 
 
-def compared(
-    groups: Sequence[Group], real: Sequence[Sequence[Served]], facts: WorkerFacts, *, workers: int
-) -> Comparison:
-    """Of the turns of conversations. Raises ValueError as `calibrated`."""
+def compared(groups: Sequence[Group], real: Sequence[Sequence[Served]], facts: WorkerFacts, shape: Shape) -> Comparison:
+    """Of the turns of conversations, each by its median over the rounds. Raises ValueError as `calibrated`."""
     profile, fit = calibrated(groups, real, facts)
-    modelled = simulated(groups, profile, facts, workers=workers, overhead_s=fit.overhead_s)
-    pairs = [
-        (was, would)
-        for group, answers, models in zip(groups, real, modelled, strict=True)
-        for asked, was, would in zip(group, answers, models, strict=True)
-        if not asked.calibrates
-    ]
-    ratios = sorted(would.ttft_s / was.ttft_s for was, would in pairs)
+    modelled = simulated(groups, profile, facts, workers=shape.workers, overhead_s=fit.overhead_s)
+    a_round = len(groups) // shape.rounds
+    turns: dict[tuple[int, int], list[tuple[Served, Served]]] = {}
+    for number, (group, answers, models) in enumerate(zip(groups, real, modelled, strict=True)):
+        for member, (asked, was, would) in enumerate(zip(group, answers, models, strict=True)):
+            if not asked.calibrates:
+                turns.setdefault((number % a_round, member), []).append((was, would))
+    real_s = [statistics.median(was.ttft_s for was, _ in turn) for turn in turns.values()]
+    model_s = [statistics.median(would.ttft_s for _, would in turn) for turn in turns.values()]
+    ratios = sorted(model / was for model, was in zip(model_s, real_s, strict=True))
+    pairs = [pair for turn in turns.values() for pair in turn]
     return Comparison(
         requests=len(pairs),
         equal_hits=sum(was.hit_tokens == would.hit_tokens for was, would in pairs),
         hit_tokens=sum(was.hit_tokens for was, _ in pairs),
         ttft_ratio_median=statistics.median(ratios),
-        ttft_ratio_mean=sum(would.ttft_s for _, would in pairs) / sum(was.ttft_s for was, _ in pairs),
+        ttft_ratio_mean=sum(model_s) / sum(real_s),
         ttft_ratio_low=ratios[len(ratios) // 20],
         ttft_ratio_high=ratios[-1 - len(ratios) // 20],
         fit=fit,

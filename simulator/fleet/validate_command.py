@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,7 +17,7 @@ import httpx
 from simulator.fleet.calibrate_metrics import MetricsError
 from simulator.fleet.calibrated_profile import ProfileFile, write_profile
 from simulator.fleet.hardware import H200_8B
-from simulator.fleet.validate import Comparison, calibrated, compared, plan
+from simulator.fleet.validate import Comparison, Shape, calibrated, compared, plan
 from simulator.fleet.validate_wire import ValidationError, ask_all, facts_of
 
 TTFT_RATIO_OFF_MAX = 0.25
@@ -28,8 +29,12 @@ def add_validate(subcommands: Any) -> None:  # argparse names the type of add_su
     parser.add_argument("--url", action="append", required=True, help="of a worker; repeat it for several alike")
     parser.add_argument("--model", required=True)
     parser.add_argument("--batch-tokens", type=int, default=2_048, help="the workers' --max-num-batched-tokens")
-    parser.add_argument("--conversations", type=int, default=8)
-    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--conversations", type=int, choices=range(1, 65), metavar="1…64", default=8)
+    parser.add_argument("--turns", type=int, choices=range(1, 21), metavar="1…20", default=5)
+    parser.add_argument(
+        "--rounds", type=int, choices=range(1, 101), metavar="1…100", default=3,
+        help="of the same requests with other text; times are medians over them, so that a busy machine needs more",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the measured profile, for --profile")
@@ -37,11 +42,9 @@ def add_validate(subcommands: Any) -> None:  # argparse names the type of add_su
 
 
 def _run(options: argparse.Namespace) -> int:
+    shape = Shape(len(options.url), options.conversations, options.turns, options.rounds, options.seed)
     try:
-        found, profile = asyncio.run(validate(
-            options.url, options.model, batch_tokens=options.batch_tokens, conversations=options.conversations,
-            turns=options.turns, seed=options.seed,
-        ))  # fmt: skip
+        found, profile = asyncio.run(validate(options.url, options.model, shape, batch_tokens=options.batch_tokens))
     except (ValidationError, MetricsError, ValueError, httpx.HTTPError) as error:
         print(f"validate: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
@@ -52,14 +55,15 @@ def _run(options: argparse.Namespace) -> int:
 
 
 async def validate(
-    urls: Sequence[str], model: str, *, batch_tokens: int, conversations: int, turns: int, seed: int
+    urls: Sequence[str], model: str, shape: Shape, *, batch_tokens: int
 ) -> tuple[Comparison, ProfileFile]:
     """Raises ValidationError, MetricsError, ValueError or httpx.HTTPError."""
+    text = random.Random()  # noqa: S311  no secret, and no other run's text, which would be in the caches
     async with httpx.AsyncClient(timeout=30, trust_env=False) as client:
         facts = await facts_of(client, urls[0], batch_tokens=batch_tokens)
-        groups = plan(facts, workers=len(urls), conversations=conversations, turns=turns, seed=seed)
+        groups = plan(shape, facts, text=text)
         real = await ask_all(client, urls, model, groups)
-    found = compared(groups, real, facts, workers=len(urls))
+    found = compared(groups, real, facts, shape)
     profile, fit = calibrated(groups, real, facts)
     measured = ["prefill_tokens_per_s", "attention_doubling_tokens", "decode_base_s", "kv_capacity_tokens"]
     return found, ProfileFile(profile, measured, H200_8B.name, "requests", fit.overhead_s)
