@@ -37,6 +37,7 @@ from controlplane.telemetry.shipment_check import (
 )
 from controlplane.telemetry.shipment_sinks import hand_over
 from controlplane.telemetry.slices import SLICE_FIELDS, slice_contributions
+from controlplane.telemetry.tenant_totals import TENANT_TABLE, tenant_contributions
 from router.contract.telemetry import DecisionSample, KvRow, PrefixHeat, RequestRow, Shipment
 
 INGEST_LOCK_ID = 0x54494445_00000004
@@ -130,6 +131,7 @@ def _add_rows(shipments: Sequence[Shipment], now: datetime) -> None:
     # An idle router adds zeros to the row without dimensions: so an idle bucket differs from a gap.
     requests += [request_contribution(s.at, RequestRow()) for s in shipments if s.router is not None]
     add(REQUEST_TABLE, requests, now_s=now_s)
+    add(TENANT_TABLE, tenant_contributions(requests), now_s=now_s)
     add(SLICE_TABLE, slice_contributions(shipments), now_s=now_s)
     kv = [(shipment.at, row) for shipment in shipments for row in shipment.kv]
     add(WORKER_TABLE, [kv_contribution(at, row) for at, row in kv], now_s=now_s)

@@ -85,6 +85,29 @@ class RequestTotal(RequestSums):
         ]
 
 
+class TenantTotal(models.Model):
+    """What the requests of a tenant came to on a day, written together with RequestRollup: a week of a thousand tenants
+    is read from some thousand rows, and from hours at its ends."""
+
+    width_s = models.PositiveIntegerField()
+    """A day's."""
+    start = models.DateTimeField()
+    """Midnight, UTC."""
+    tenant = models.CharField(max_length=48)
+
+    requests = models.PositiveBigIntegerField(default=0)
+    prompt_tokens = models.PositiveBigIntegerField(default=0)
+    hit_tokens = models.PositiveBigIntegerField(default=0)
+    hit_prompt_tokens = models.PositiveBigIntegerField(default=0)
+    slo_met = models.PositiveBigIntegerField(default=0)
+    slo_known = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=("width_s", "start", "tenant"), name="tenant_total_unique"),
+        ]
+
+
 class SliceRollup(models.Model):
     """How far reuse reached and TTFT by cohort, of one router, one worker or one namespace and template.
 
@@ -196,6 +219,7 @@ class WorkerRollup(models.Model):
         constraints = [
             models.UniqueConstraint(fields=("width_s", "start", "worker"), name="worker_rollup_unique"),
         ]
+        indexes = [models.Index(fields=("width_s", "worker", "start"), name="worker_rollup_worker")]
 
 
 class WorkerTotal(models.Model):

@@ -25,11 +25,13 @@ from controlplane.telemetry.models import (
     RequestTotal,
     SliceRollup,
     SourceProgress,
+    TenantTotal,
     WorkerRollup,
     WorkerTotal,
 )
 from controlplane.telemetry.recorded import expire_recorded
 from controlplane.telemetry.stream import Entry, acknowledge, note_lags, read_batch
+from controlplane.telemetry.tenant_totals import TENANT_RETENTION_S
 from controlplane.telemetry.windows import RETENTION_S, SLICE_RETENTION_S
 
 log = logging.getLogger(__name__)
@@ -126,6 +128,8 @@ def expire_rollups() -> int:
             deleted += _delete(model, width_s=width_s, start__lt=now - timedelta(seconds=kept_s))
     for width_s, kept_s in SLICE_RETENTION_S.items():
         deleted += _delete(SliceRollup, width_s=width_s, start__lt=now - timedelta(seconds=kept_s))
+    for width_s, kept_s in TENANT_RETENTION_S.items():
+        deleted += _delete(TenantTotal, width_s=width_s, start__lt=now - timedelta(seconds=kept_s))
     deleted += _delete(DecisionRecord, at__lt=now - DECISIONS_KEPT_FOR)
     deleted += _delete_surplus_decisions()
     deleted += _delete(PrefixBreakRollup, start__lt=now - BREAKS_KEPT_FOR)

@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Sum
-
 from controlplane.telemetry.bucket_reading import dims_of, sums_by
-from controlplane.telemetry.merge import REQUESTS
-from controlplane.telemetry.models import RequestRollup
+from controlplane.telemetry.merge import REQUESTS, Values, merge_into
+from controlplane.telemetry.models import RequestRollup, TenantTotal
 from controlplane.telemetry.rollup_rows import quantile_of, segments_q
-from controlplane.telemetry.windows import Scope, aligned_pair, cover
+from controlplane.telemetry.tenant_totals import TENANT_RETENTION_S, TENANTS
+from controlplane.telemetry.windows import RETENTION_S, Scope, aligned_pair, cover
 
-_SUMS = ("requests", "prompt_tokens", "hit_tokens", "hit_prompt_tokens", "slo_met", "slo_known")
+_SUMS = TENANTS.sums
 _FIELDS = (*_SUMS, "errors", "ttft_hit", "ttft_miss")
 
 
@@ -64,13 +63,21 @@ NO_USE = Use()
 
 
 def use_by_tenant(scope: Scope, *, now: datetime, tenants: Collection[str] | None = None) -> dict[str, Use]:
-    """Tenant → its sums, of tenants that had traffic; without errors and TTFT. One query, added up by the database."""
+    """Tenant → its sums, of tenants that had traffic; without errors and TTFT. Two queries, added up by the database:
+    whole days from the tenants' totals, what is beside them from the rows of requests."""
     span, _ = aligned_pair(scope, now=now)
-    rows = RequestRollup.objects.filter(segments_q(cover(span, now=now))).exclude(tenant="")
-    if tenants is not None:
-        rows = rows.filter(tenant__in=tenants)
-    found: Any = rows.order_by().values("tenant").annotate(**{f"{name}_sum": Sum(name) for name in _SUMS})
-    return {row["tenant"]: Use(**{name: row[f"{name}_sum"] for name in _SUMS}) for row in found}
+    segments = cover(span, now=now, kept={**RETENTION_S, **TENANT_RETENTION_S})
+    found: dict[str, Values] = {}
+    for rows_of, wide in ((TenantTotal, True), (RequestRollup, False)):
+        parts = [part for part in segments if (part.width_s in TENANT_RETENTION_S) is wide]
+        if not parts:
+            continue
+        rows: Any = rows_of._default_manager.filter(segments_q(parts)).exclude(tenant="")
+        if tenants is not None:
+            rows = rows.filter(tenant__in=tenants)
+        for row in sums_by(rows, ("tenant",), TENANTS):
+            merge_into(TENANTS, found.setdefault(row["tenant"], {}), row)
+    return {tenant: Use(**sums) for tenant, sums in found.items()}
 
 
 def use_by_namespace(scope: Scope, *, now: datetime) -> dict[str, Use]:

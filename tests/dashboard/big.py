@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from importlib import import_module
 
 import msgspec
+from django.apps import apps
 from django.db import connection, models, transaction
 
 from controlplane.fleet.models import Finding, PoolModel, Worker, WorkerPool, WorkerStatus
@@ -206,6 +208,7 @@ def _make_rollups(size: Size, now: datetime) -> None:
         big_slices.fill(cursor, _insert, routers=ROUTERS, spaces=count, days=size.days, now=now)
         for name in ("buckets", "spaces", "workers", "pools"):
             cursor.execute(f"DROP TABLE big_{name}")
+    import_module("controlplane.telemetry.migrations.0012_tenant_totals").sum_up(apps, None)
 
 
 def _make_helpers(cursor, size: Size, now: datetime) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 
 import pytest
 from django.apps import apps
 
-from controlplane.telemetry.models import RequestRollup, RequestTotal, WorkerRollup, WorkerTotal
+from controlplane.telemetry.models import RequestRollup, RequestTotal, TenantTotal, WorkerRollup, WorkerTotal
 
 START = datetime(2026, 5, 17, 12, tzinfo=UTC)
 
@@ -40,3 +40,16 @@ def test_totals_of_workers_are_made_of_the_rows_that_are_there():
         ("p", 240.0, 0.7, 15, {"local_compute": 14}),
         ("q", 0.0, 0.1, 0, {"local_compute": 7}),
     ]
+
+
+@pytest.mark.django_db
+def test_totals_of_tenants_are_made_of_the_hours_that_are_there():
+    """Minutes of the same requests are no second helping."""
+    for width_s, hours, tenant in ((3600, 0, "a"), (3600, 11, "a"), (3600, 12, "a"), (60, 0, "a"), (3600, 1, "")):
+        RequestRollup.objects.create(
+            width_s=width_s, start=START + timedelta(hours=hours), tenant=tenant, worker="p/w1", requests=2, slo_met=1
+        )
+    import_module("controlplane.telemetry.migrations.0012_tenant_totals").sum_up(apps, None)
+    totals = TenantTotal.objects.order_by("start").values_list("width_s", "start", "tenant", "requests", "slo_met")
+    midnight = START.replace(hour=0)
+    assert list(totals) == [(86_400, midnight, "a", 4, 2), (86_400, midnight + timedelta(days=1), "a", 2, 1)]
