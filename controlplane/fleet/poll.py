@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import lru_cache
 from urllib.parse import quote
 
 import httpx
@@ -13,8 +15,9 @@ import httpx
 from controlplane.fleet.addresses import AddressRefused, Pinned, parse_endpoint, pin
 from controlplane.fleet.dcgm_page import GpuReading, read_dcgm_page
 from controlplane.fleet.deltas import Base, Increases, increases
-from controlplane.fleet.http_page import CONNECTIONS_MAX, PageRefused, fetch, new_client, text_of
+from controlplane.fleet.http_page import CONNECTIONS_MAX, Page, PageRefused, fetch, new_client, text_of
 from controlplane.fleet.metrics_page import PAGE_BYTES_MAX, SERIES_WANTED, Reading, read_metrics_page
+from controlplane.fleet.page_get import get_page
 from router.contract.guard import PROOF_HEADER
 
 DEADLINE_S_MAX = 1.9
@@ -23,6 +26,8 @@ DEADLINE_S_MAX = 1.9
 # The slash matters: `/metrics?name[]=…` is redirected. Histograms are asked for by their sample names.
 FILTERED_PATH = "/metrics/?" + "&".join(f"name[]={quote(name, safe=':')}" for name in SERIES_WANTED)
 FULL_PATH = "/metrics"
+LITERALS_KEPT_MAX = 4_096
+"""Addresses without a name whose check is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +73,27 @@ async def poll_workers(targets: Sequence[Target], *, networks: Sequence[str], de
     deadline_s = min(deadline_s, DEADLINE_S_MAX)
     gate = asyncio.Semaphore(CONNECTIONS_MAX)
     ends_at = time.monotonic() + deadline_s
-    async with new_client(timeout_s=deadline_s) as client:
-        return await asyncio.gather(*(_poll(client, gate, target, networks, ends_at) for target in targets))
+    async with AsyncExitStack() as stack:
+        tls = await stack.enter_async_context(new_client(timeout_s=deadline_s)) if _any_tls(targets) else None
+        return await asyncio.gather(*(_poll(tls, gate, target, networks, ends_at) for target in targets))
+
+
+def _any_tls(targets: Sequence[Target]) -> bool:
+    return any(url.startswith("https:") for target in targets for url in (target.url, target.dcgm_url))
 
 
 async def _poll(
-    client: httpx.AsyncClient, gate: asyncio.Semaphore, target: Target, networks: Sequence[str], ends_at: float
+    tls: httpx.AsyncClient | None, gate: asyncio.Semaphore, target: Target, networks: Sequence[str], ends_at: float
 ) -> PollOutcome:
     outcome = PollOutcome(target=target, at=time.time(), filtered=target.filtered)
     try:
         async with asyncio.timeout(max(0.0, ends_at - time.monotonic())), gate:
             outcome.at = time.time()
             began = time.perf_counter()
-            await _scrape(client, outcome, networks)
+            await _scrape(tls, outcome, networks)
             outcome.scrape_ms = (time.perf_counter() - began) * 1000
             if target.dcgm_url:
-                outcome.gpu = await _scrape_gpu(client, target.dcgm_url, networks)
+                outcome.gpu = await _scrape_gpu(tls, target.dcgm_url, networks)
     except TimeoutError:
         # A page that came before the deadline stays good when only the GPU page was late.
         if outcome.reading is None:
@@ -94,10 +104,10 @@ async def _poll(
     return outcome
 
 
-async def _scrape(client: httpx.AsyncClient, outcome: PollOutcome, networks: Sequence[str]) -> None:
+async def _scrape(tls: httpx.AsyncClient | None, outcome: PollOutcome, networks: Sequence[str]) -> None:
     target = outcome.target
     pinned = await _pinned(target.url, networks)
-    reading = await _read_page(client, pinned, outcome)
+    reading = await _read_page(tls, pinned, outcome)
     if not reading.is_metrics_page:
         raise PageRefused("garbage", "The page is not in Prometheus text format.")
     current = Base(at=outcome.at, counters=reading.counters, started_at=reading.started_at)
@@ -105,17 +115,17 @@ async def _scrape(client: httpx.AsyncClient, outcome: PollOutcome, networks: Seq
     outcome.reading = reading
 
 
-async def _read_page(client: httpx.AsyncClient, pinned: Pinned, outcome: PollOutcome) -> Reading:
+async def _read_page(tls: httpx.AsyncClient | None, pinned: Pinned, outcome: PollOutcome) -> Reading:
     """The filtered page where the worker has it, else the full one; which of them is remembered in the outcome."""
     filtered = None
     headers = {PROOF_HEADER: outcome.target.proof} if outcome.target.proof else None
     if outcome.filtered is not False:
-        page = await fetch(client, pinned, FILTERED_PATH, bytes_max=PAGE_BYTES_MAX, headers=headers)
+        page = await _get(tls, pinned, FILTERED_PATH, headers)
         filtered = read_metrics_page(text_of(page)) if page.status == 200 else None
         if filtered is not None and filtered.vllm_series and (outcome.filtered or filtered.started_at is not None):
             outcome.filtered = True
             return filtered
-    full = read_metrics_page(text_of(await fetch(client, pinned, FULL_PATH, bytes_max=PAGE_BYTES_MAX, headers=headers)))
+    full = read_metrics_page(text_of(await _get(tls, pinned, FULL_PATH, headers)))
     outcome.filtered = _filter_suffices(filtered, full)
     return full
 
@@ -132,18 +142,33 @@ def _filter_suffices(filtered: Reading | None, full: Reading) -> bool | None:
     return filtered.started_at is not None or full.started_at is None
 
 
-async def _scrape_gpu(client: httpx.AsyncClient, url: str, networks: Sequence[str]) -> GpuReading | None:
+async def _get(
+    tls: httpx.AsyncClient | None, pinned: Pinned, path: str, headers: Mapping[str, str] | None = None
+) -> Page:
+    if tls is not None and pinned.url.startswith("https:"):
+        return await fetch(tls, pinned, path, bytes_max=PAGE_BYTES_MAX, headers=headers)
+    return await get_page(pinned, path, bytes_max=PAGE_BYTES_MAX, headers=headers)
+
+
+async def _scrape_gpu(tls: httpx.AsyncClient | None, url: str, networks: Sequence[str]) -> GpuReading | None:
     """None when the exporter cannot be read: GPU figures are unknown then, the worker's own stay good."""
     try:
-        pinned = await _pinned(url, networks, path_allowed=True)
-        return read_dcgm_page(text_of(await fetch(client, pinned, "", bytes_max=PAGE_BYTES_MAX)))
+        return read_dcgm_page(text_of(await _get(tls, await _pinned(url, networks, path_allowed=True), "")))
     except (PageRefused, AddressRefused):
         return None
 
 
 async def _pinned(url: str, networks: Sequence[str], *, path_allowed: bool = False) -> Pinned:
     """Names are resolved off the loop: a slow name service delays one worker, not the shard."""
+    return _pinned_literal(url, tuple(networks), path_allowed) or await asyncio.to_thread(
+        pin, parse_endpoint(url, schemes=("http", "https"), path_allowed=path_allowed), networks=networks
+    )
+
+
+@lru_cache(maxsize=LITERALS_KEPT_MAX)
+def _pinned_literal(url: str, networks: tuple[str, ...], path_allowed: bool) -> Pinned | None:
+    """Of an address: nothing is resolved, so the check's outcome stays. None for a name."""
     endpoint = parse_endpoint(url, schemes=("http", "https"), path_allowed=path_allowed)
     if endpoint.host.replace(".", "").isdigit() or ":" in endpoint.host:
         return pin(endpoint, networks=networks, resolver=lambda host, port: [host])
-    return await asyncio.to_thread(pin, endpoint, networks=networks)
+    return None

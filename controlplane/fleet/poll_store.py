@@ -2,51 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from django.db import transaction
 
 from controlplane.fleet.deltas import Base
-from controlplane.fleet.findings import Observation, observe, resolve, resolve_past_events
+from controlplane.fleet.findings import Observation, observe, resolve
 from controlplane.fleet.guarding import proof_maker
-from controlplane.fleet.models import Finding, Worker, WorkerStatus
+from controlplane.fleet.models import Finding, Worker, WorkerPool, WorkerStatus
 from controlplane.fleet.poll import PollOutcome, Target
 from controlplane.fleet.poll_sinks import hand_over
+from controlplane.row_sets import RowSet
 from router.contract.guard import NO_SALT
 
 FAILURES_BEFORE_FINDING = 3
 """One lost poll is no news; three are 6 s without a word."""
-STATUS_FIELDS = ("polled_at", "ok_at", "error", "consecutive_failures", "reading", "counters", "scrape_ms")
-"""What polls write of WorkerStatus; the KV fields belong to the ingester."""
+# The KV fields of a status belong to the ingester; a failed poll leaves the last good figures as they are.
+_GOOD = RowSet(
+    WorkerStatus,
+    ("worker",),
+    ("polled_at", "ok_at", "error", "consecutive_failures", "reading", "counters", "scrape_ms"),
+    also_inserted={"kv": {}},
+)
+_FAILED = RowSet(
+    WorkerStatus,
+    ("worker",),
+    ("polled_at", "error", "consecutive_failures"),
+    also_inserted={"reading": {}, "counters": {}, "kv": {}},
+)
+_FAILURES = RowSet(WorkerStatus, ("worker",), ("consecutive_failures",))
 SERIES_NEEDED = ("running", "waiting", "kv_use")
 COUNTERS_NEEDED = ("prefix_query_tokens", "prefix_hit_tokens", "prompt_tokens")
 CONDITION_KINDS = ("poll_failed", "metrics_garbage", "metrics_missing", "series_missing", "block_size_mismatch",
                    "caching_off")  # fmt: skip
 
 
+_TARGET_FIELDS = (
+    "pk", "slug", "url", "dcgm_url", "pool_id", "pool__slug", "pool__block_size", "pool__guarded", "status__counters",
+)  # fmt: skip
+
+
 def load_targets(worker_pks: Sequence[int]) -> list[Target]:
-    """The workers with the counters of their last good poll. Two queries, and one for each guarded pool."""
-    workers = Worker.objects.select_related("pool").filter(pk__in=worker_pks).order_by("pk")
-    statuses = {status.worker_id: status for status in WorkerStatus.objects.filter(worker_id__in=worker_pks)}
-    guarded = {worker.pool_id: worker.pool for worker in workers if worker.pool.guarded}
-    told = {pool_id: proof_maker(pool)(NO_SALT) for pool_id, pool in guarded.items()}
-    return [_target(worker, statuses.get(worker.pk), told.get(worker.pool_id, "")) for worker in workers]
+    """The workers with the counters of their last good poll. A query, and two for each guarded pool."""
+    rows = list(Worker.objects.filter(pk__in=worker_pks).order_by("pk").values(*_TARGET_FIELDS))
+    guarded = {row["pool_id"] for row in rows if row["pool__guarded"]}
+    told = {pk: proof_maker(WorkerPool.objects.get(pk=pk))(NO_SALT) for pk in guarded}
+    return [_target(row, told.get(row["pool_id"], "")) for row in rows]
 
 
-def _target(worker: Worker, status: WorkerStatus | None, proof: str) -> Target:
-    stored = status.counters if status else {}
+def _target(row: Mapping[str, Any], proof: str) -> Target:
+    stored = row["status__counters"] or {}
     base = None
     if stored.get("values"):
         base = Base(at=stored["at"], counters=stored["values"], started_at=stored.get("started_at"))
     return Target(
-        pk=worker.pk,
-        worker_id=worker.worker_id,
-        url=worker.url,
-        dcgm_url=worker.dcgm_url,
-        block_size=worker.pool.block_size,
+        pk=row["pk"],
+        worker_id=f"{row['pool__slug']}/{row['slug']}",
+        url=row["url"],
+        dcgm_url=row["dcgm_url"],
+        block_size=row["pool__block_size"],
         base=base,
-        filtered=stored.get("filtered") if stored.get("url") == worker.url else None,
+        filtered=stored.get("filtered") if stored.get("url") == row["url"] else None,
         proof=proof,
     )
 
@@ -54,56 +72,48 @@ def _target(worker: Worker, status: WorkerStatus | None, proof: str) -> Target:
 def store(outcomes: Sequence[PollOutcome], *, at: datetime) -> None:
     """Everything of one shard, or nothing. Workers deleted meanwhile are left out."""
     with transaction.atomic():
-        workers = {worker.pk: worker for worker in Worker.objects.filter(pk__in=[o.target.pk for o in outcomes])}
-        present = [outcome for outcome in outcomes if outcome.target.pk in workers]
+        pks = [outcome.target.pk for outcome in outcomes]
+        facts = dict(Worker.objects.filter(pk__in=pks).values_list("pk", "facts"))
+        present = [outcome for outcome in outcomes if outcome.target.pk in facts]
         failures = _store_status(present)
-        _store_facts(present, workers)
+        _store_facts(present, facts)
         _store_findings(present, failures, at)
         hand_over(present)
 
 
 def _store_status(outcomes: Sequence[PollOutcome]) -> dict[str, int]:
-    """Consecutive failures by worker id, this poll included."""
-    known = {row.worker_id: row for row in WorkerStatus.objects.filter(worker_id__in=[o.target.pk for o in outcomes])}
-    rows = []
-    for outcome in outcomes:
-        row = known.get(outcome.target.pk) or WorkerStatus(worker_id=outcome.target.pk)
-        _fill_status(row, outcome)
-        rows.append(row)
-    WorkerStatus.objects.bulk_create(
-        [_without_pk(row) for row in rows],
-        update_conflicts=True,
-        unique_fields=["worker"],
-        update_fields=STATUS_FIELDS,
-    )
-    return {outcome.target.worker_id: row.consecutive_failures for outcome, row in zip(outcomes, rows, strict=True)}
+    """Consecutive failures by worker id, this poll included; a worker whose poll was good is not named."""
+    _GOOD.upsert([((outcome.target.pk,), _good_status(outcome)) for outcome in outcomes if outcome.ok])
+    failed = [outcome for outcome in outcomes if not outcome.ok]
+    before = _FAILURES.read([(outcome.target.pk,) for outcome in failed])
+    rows, failures = [], {}
+    for outcome in failed:
+        key = (outcome.target.pk,)
+        count = failures[outcome.target.worker_id] = (
+            before.get(key, {"consecutive_failures": 0})["consecutive_failures"] + 1
+        )
+        told = {"polled_at": _time(outcome.at), "error": outcome.error[:300], "consecutive_failures": count}
+        rows.append((key, told))
+    _FAILED.upsert(rows)
+    return failures
 
 
-def _without_pk(row: WorkerStatus) -> WorkerStatus:
-    """The upsert goes by worker; a primary key beside it would be a second conflict target."""
-    values = {
-        field.attname: getattr(row, field.attname) for field in row._meta.concrete_fields if not field.primary_key
-    }
-    return WorkerStatus(**values)
-
-
-def _fill_status(row: WorkerStatus, outcome: PollOutcome) -> None:
-    row.polled_at = datetime.fromtimestamp(outcome.at, UTC)
-    row.error = outcome.error[:300]
-    if outcome.reading is None:
-        row.consecutive_failures += 1
-        return
-    row.ok_at = row.polled_at
-    row.consecutive_failures = 0
-    row.scrape_ms = outcome.scrape_ms
-    row.reading = _gauges(outcome)
-    row.counters = {
+def _good_status(outcome: PollOutcome) -> dict[str, object]:
+    assert outcome.reading is not None
+    counters = {
         "at": outcome.at,
         "url": outcome.target.url,
         "started_at": outcome.reading.started_at,
         "filtered": outcome.filtered,
         "values": outcome.reading.counters,
     }
+    at = _time(outcome.at)
+    return {"polled_at": at, "ok_at": at, "scrape_ms": outcome.scrape_ms, "reading": _gauges(outcome),
+            "counters": counters}  # fmt: skip
+
+
+def _time(unix_s: float) -> datetime:
+    return datetime.fromtimestamp(unix_s, UTC)
 
 
 def _gauges(outcome: PollOutcome) -> dict[str, object]:
@@ -120,27 +130,24 @@ def _gauges(outcome: PollOutcome) -> dict[str, object]:
     return gauges
 
 
-def _store_facts(outcomes: Sequence[PollOutcome], workers: dict[int, Worker]) -> None:
+def _store_facts(outcomes: Sequence[PollOutcome], facts: Mapping[int, Mapping[str, object]]) -> None:
     """What the page says of the worker's configuration; observed, not decided, so no audit entry."""
     for outcome in outcomes:
-        worker = workers[outcome.target.pk]
-        if outcome.reading is None or outcome.reading.facts.items() <= worker.facts.items():
-            continue
-        Worker.objects.filter(pk=worker.pk).update(facts={**worker.facts, **outcome.reading.facts})
+        known = facts[outcome.target.pk]
+        if outcome.reading is not None and not outcome.reading.facts.items() <= known.items():
+            Worker.objects.filter(pk=outcome.target.pk).update(facts={**known, **outcome.reading.facts})
 
 
 def _store_findings(outcomes: Sequence[PollOutcome], failures: dict[str, int], at: datetime) -> None:
+    """One query where nothing is amiss."""
     observations = [item for outcome in outcomes for item in observations_of(outcome, failures)]
     observe(observations, at=at)
     holding = {(item.kind, item.subject) for item in observations}
-    for kind in CONDITION_KINDS:
-        cleared = [
-            outcome.target.worker_id for outcome in outcomes
-            if outcome.ok and (kind, outcome.target.worker_id) not in holding and _tells(outcome, kind)
-        ]  # fmt: skip
-        if cleared:
-            resolve(cleared, [kind], at=at)
-    resolve_past_events(at=at)
+    good = {outcome.target.worker_id: outcome for outcome in outcomes if outcome.ok}
+    standing = Finding.objects.filter(subject__in=list(good), kind__in=CONDITION_KINDS, resolved_at=None)
+    for kind, subject in standing.values_list("kind", "subject"):
+        if (kind, subject) not in holding and _tells(good[subject], kind):
+            resolve([subject], [kind], at=at)
 
 
 def _tells(outcome: PollOutcome, kind: str) -> bool:

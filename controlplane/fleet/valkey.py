@@ -63,13 +63,15 @@ def _release(key: str, token: str) -> None:
         log.info("lock left to expire: %s", key)
 
 
-def announce(what: str) -> None:
-    """Tell open dashboards that fresh `what` (`fleet`, `telemetry`) is in the store.
+def announce(what: str, *, apart_s: float = 0.0) -> None:
+    """Tell open dashboards that fresh `what` (`fleet`, `telemetry`) is in the store, at most every `apart_s`.
 
     A hint: failures are only logged. Not for code inside an event loop.
     """
     message = {"type": "data.fresh", "what": what, "at": timezone.now().timestamp()}
     try:
+        if apart_s and not connection().set(f"tidemark:told:{what}", 1, nx=True, px=int(apart_s * 1000)):
+            return
         async_to_sync(_send)(message)
     except (redis.RedisError, OSError):
         log.info("announcement lost: Valkey does not answer")

@@ -7,12 +7,13 @@ A contribution is a sparse dict: a field that is not in it is left alone. The on
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Values = dict[str, Any]
 """Field name → number, or dict of label → count."""
 Key = tuple[Any, ...]
+SUMS, DICTS, MAXES, LASTS = "sums", "dicts", "maxes", "lasts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,12 @@ class Shape:
     dicts: tuple[str, ...] = ()
     maxes: tuple[str, ...] = ()
     lasts: tuple[str, ...] = ()
+    how: Mapping[str, str] = field(init=False, repr=False, compare=False)
+    """Field → SUMS, DICTS, MAXES or LASTS."""
+
+    def __post_init__(self) -> None:
+        kinds = {SUMS: self.sums, DICTS: self.dicts, MAXES: self.maxes, LASTS: self.lasts}
+        object.__setattr__(self, "how", {name: kind for kind, names in kinds.items() for name in names})
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -103,19 +110,31 @@ class Contribution:
 
 
 def merge_into(shape: Shape, row: Values, values: Mapping[str, Any]) -> None:
-    """Add `values` to `row` in place."""
-    for name in shape.sums:
-        if name in values:
-            row[name] = row.get(name, 0) + values[name]
-    for name in shape.maxes:
-        if name in values:
-            row[name] = max(row.get(name, 0), values[name])
-    for name in shape.lasts:
-        if name in values:
-            row[name] = values[name]
-    for name in shape.dicts:
-        if values.get(name):
-            row[name] = merged_counts(row.get(name, {}), values[name])
+    """Add `values` to `row` in place; fields that are none of the shape's are left out.
+
+    The row keeps no reference to a dict of `values`; its own dicts are added to in place.
+    """
+    how = shape.how
+    for name, value in values.items():
+        kind = how.get(name)
+        if kind is SUMS:
+            row[name] = row[name] + value if name in row else value
+        elif kind is DICTS:
+            if value:
+                _add_counts(row, name, value)
+        elif kind is MAXES:
+            row[name] = max(row.get(name, 0), value)
+        elif kind is LASTS:
+            row[name] = value
+
+
+def _add_counts(row: Values, name: str, counts: Mapping[str, float]) -> None:
+    own = row.get(name)
+    if not own:
+        row[name] = dict(counts)
+        return
+    for label, count in counts.items():
+        own[label] = own[label] + count if label in own else count
 
 
 def merged_counts(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
@@ -130,5 +149,21 @@ def grouped(shape: Shape, contributions: Iterable[Contribution], *, width_s: int
     rows: dict[tuple[int, Key], Values] = {}
     for item in contributions:
         key = (int(item.at_s // width_s) * width_s, item.dims)
-        merge_into(shape, rows.setdefault(key, {}), item.values)
+        row = rows.get(key)
+        if row is None:
+            row = rows[key] = {}
+        merge_into(shape, row, item.values)
     return rows
+
+
+def widened(
+    shape: Shape, rows: Mapping[tuple[int, Key], Values], *, width_s: int, since_s: float
+) -> dict[tuple[int, Key], Values]:
+    """`grouped` rows of a finer width as those of a wider one, a multiple of it; rows that begin before `since_s` are
+    left out. In the order of time, so that the last level of the later one stands."""
+    found: dict[tuple[int, Key], Values] = {}
+    for start, dims in sorted(rows, key=lambda key: key[0]):
+        if start >= since_s:
+            into = found.setdefault((start // width_s * width_s, dims), {})
+            merge_into(shape, into, rows[(start, dims)])
+    return found

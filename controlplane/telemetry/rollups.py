@@ -1,17 +1,19 @@
 """Adds contributions to the three widths of a rollup table.
 
-Cost for a batch that touches k rows a width: one select and one upsert a width, O(k) rows moved, whatever the number
-of contributions. Runs inside the caller's transaction.
+Cost for a batch that touches k rows: one select and one upsert a table, of these k rows alone, whatever the number of
+contributions and the size of the fleet. Runs inside the caller's transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from functools import cached_property
 
 from django.db import connection, models
+
+from controlplane.row_sets import RowSet
 
 from controlplane.telemetry.merge import (
     EVICTIONS,
@@ -28,6 +30,7 @@ from controlplane.telemetry.merge import (
     churn_rates,
     grouped,
     merge_into,
+    widened,
 )
 from controlplane.telemetry.models import (
     EvictionRollup,
@@ -40,11 +43,11 @@ from controlplane.telemetry.models import (
 )
 from controlplane.telemetry.windows import RETENTION_S, SLICE_RETENTION_S, Retention
 
-UPSERT_ROWS_MAX = 400
-"""Rows of one statement: about 35 columns each stay below every database's limit of parameters."""
+Place = tuple[int, int, Key]
+"""Of a row: width, start in Unix seconds, dimensions."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Table:
     model: type[models.Model]
     shape: Shape
@@ -53,6 +56,10 @@ class Table:
     kept: Retention = field(default_factory=lambda: RETENTION_S)
     """Its widths."""
     margin: Margin | None = None
+
+    @cached_property
+    def rows(self) -> RowSet:
+        return RowSet(self.model, ("width_s", "start", *self.shape.dims), self.shape.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +99,11 @@ def add(table: Table, contributions: Sequence[Contribution], *, now_s: float) ->
     if not contributions:
         return
     lock_until_commit(table.lock_id)
-    margin = table.margin
-    if margin:
-        lock_until_commit(margin.table.lock_id)
-    for width_s, kept_s in table.kept.items():
-        kept = [item for item in contributions if now_s - item.at_s < kept_s]
-        differences = _add_width(table, grouped(table.shape, kept, width_s=width_s), width_s)
-        if margin:
-            fewer = [replace(item, dims=margin.dims_of(item.dims)) for item in (*kept, *differences)]
-            _add_width(margin.table, grouped(margin.table.shape, fewer, width_s=width_s), width_s)
+    changes = _in_widths(table, contributions, now_s)
+    differences = _add_rows(table, changes)
+    if table.margin:
+        lock_until_commit(table.margin.table.lock_id)
+        _add_rows(table.margin.table, _in_margin(table.margin, changes, differences))
 
 
 def lock_until_commit(lock_id: int) -> None:
@@ -110,47 +113,41 @@ def lock_until_commit(lock_id: int) -> None:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [lock_id])
 
 
-def _add_width(table: Table, rows: dict[tuple[int, Key], Values], width_s: int) -> list[Contribution]:
-    """What the change of each row makes of the rates that the table's margin sums up."""
-    if not rows:
-        return []
-    rates_of = table.margin.rates_of if table.margin else None
-    differences = []
-    stored = _stored(table, {start for start, _ in rows}, width_s)
-    changed = []
-    for (start, dims), values in rows.items():
-        row = stored.get((start, dims), {})
-        before = rates_of(row) if rates_of else {}
-        merge_into(table.shape, row, values)
-        if rates_of:
-            difference = {name: value - before[name] for name, value in rates_of(row).items()}
-            differences.append(Contribution(start, dims, difference))
-        changed.append(_instance(table, width_s, start, dims, row))
-    manager: Any = table.model._default_manager
-    manager.bulk_create(
-        changed,
-        batch_size=UPSERT_ROWS_MAX,
-        update_conflicts=True,
-        unique_fields=["width_s", "start", *table.shape.dims],
-        update_fields=table.shape.values,
-    )
-    return differences
+def _in_widths(table: Table, contributions: Sequence[Contribution], now_s: float) -> dict[Place, Values]:
+    """What is to be added to each row. A wider row is the sum of finer ones: contributions are gone through once."""
+    finest_s = min(table.kept)
+    finer = grouped(table.shape, contributions, width_s=finest_s)
+    changes = {}
+    for width_s, kept_s in table.kept.items():
+        rows = widened(table.shape, finer, width_s=width_s, since_s=now_s - kept_s)
+        changes.update({(width_s, start, dims): values for (start, dims), values in rows.items()})
+    return changes
 
 
-def _stored(table: Table, starts: set[int], width_s: int) -> dict[tuple[int, Key], Values]:
-    shape = table.shape
-    manager: Any = table.model._default_manager
-    query = manager.filter(width_s=width_s, start__in=[_time(start) for start in starts])
-    found = {}
-    for row in query.values("start", *shape.dims, *shape.values):
-        key = (int(row["start"].timestamp()), tuple(row[name] for name in shape.dims))
-        found[key] = {name: row[name] for name in shape.values}
+def _in_margin(margin: Margin, changes: dict[Place, Values], differences: dict[Place, Values]) -> dict[Place, Values]:
+    found: dict[Place, Values] = {}
+    for added in (changes, differences):
+        for (width_s, start, dims), values in added.items():
+            merge_into(margin.table.shape, found.setdefault((width_s, start, margin.dims_of(dims)), {}), values)
     return found
 
 
-def _instance(table: Table, width_s: int, start: int, dims: Key, values: Values) -> models.Model:
-    named = dict(zip(table.shape.dims, dims, strict=True))
-    return table.model(width_s=width_s, start=_time(start), **named, **values)
+def _add_rows(table: Table, changes: dict[Place, Values]) -> dict[Place, Values]:
+    """What the change of each row makes of the rates that the table's margin sums up."""
+    rates_of = table.margin.rates_of if table.margin else None
+    keys = {place: (place[0], _time(place[1]), *place[2]) for place in changes}
+    stored = table.rows.read(list(keys.values()))
+    differences: dict[Place, Values] = {}
+    changed = []
+    for place, values in changes.items():
+        row = stored.get(keys[place], {})
+        before = rates_of(row) if rates_of else {}
+        merge_into(table.shape, row, values)
+        if rates_of:
+            differences[place] = {name: value - before[name] for name, value in rates_of(row).items()}
+        changed.append((keys[place], row))
+    table.rows.upsert(changed)
+    return differences
 
 
 def _time(unix_s: int) -> datetime:
