@@ -65,7 +65,7 @@ class RowSet:
                     cursor.executemany(self._insert, [self._native(key, row) for key, row in part])
 
     def _record(self, key: Key, row: Mapping[str, Any]) -> list[Any]:
-        values = [row[name] if name in row else default for name, default in self._defaults]
+        values = [row.get(name, default) for name, default in self._defaults]
         return [*key, *values, *self.also_inserted.values()]
 
     def _native(self, key: Key, row: Mapping[str, Any]) -> list[Any]:
@@ -105,7 +105,7 @@ class RowSet:
                 for index, name in enumerate(self.keys)
             )
             return (
-                f"SELECT (k.place - 1)::integer, {columns}"
+                f"SELECT (k.place - 1)::integer, {columns}"  # noqa: S608  (the model's own names)
                 f" FROM json_array_elements(%s::json) WITH ORDINALITY AS k(value, place)"
                 f" CROSS JOIN LATERAL (SELECT * FROM {table} r WHERE {same} OFFSET 0) t"
             )
@@ -113,13 +113,13 @@ class RowSet:
             f"t.\"{self._field(name).column}\" = json_extract(k.value, '$[{index}]')"
             for index, name in enumerate(self.keys)
         )
-        return f"SELECT k.key, {columns} FROM json_each(%s) AS k CROSS JOIN {table} AS t ON {same}"
+        return f"SELECT k.key, {columns} FROM json_each(%s) AS k CROSS JOIN {table} AS t ON {same}"  # noqa: S608  (the model's own names)
 
     @cached_property
     def _insert_records(self) -> str:
         names = (*self.keys, *self.values, *self.also_inserted)
         typed = ", ".join(f'"{self._field(name).column}" {self._type(name)}' for name in names)
-        return self._upsert_of(f"SELECT * FROM json_to_recordset(%s::json) AS r({typed})")
+        return self._upsert_of(f"SELECT * FROM json_to_recordset(%s::json) AS r({typed})")  # noqa: S608  (the model's own names)
 
     @cached_property
     def _insert(self) -> str:

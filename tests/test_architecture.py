@@ -61,7 +61,7 @@ APPS_BELOW = {
 }
 """App → apps it may import. `api` and `dashboard` may import all of them; nobody may import those two."""
 
-SHARED_MODULES = {"errors", "saving", "config", "settings"}
+SHARED_MODULES = {"errors", "saving", "config", "settings", "outbox", "row_sets"}
 """Modules of `controlplane` itself that any app may import; they import no app."""
 
 ROUTER_MAY_IMPORT = {

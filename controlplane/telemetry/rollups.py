@@ -14,7 +14,6 @@ from functools import cached_property
 from django.db import connection, models
 
 from controlplane.row_sets import RowSet
-
 from controlplane.telemetry.merge import (
     EVICTIONS,
     HEAT,
