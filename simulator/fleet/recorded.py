@@ -20,15 +20,14 @@ from simulator.fleet.engine import Sequence as Running
 from simulator.fleet.hardware import GpuProfile
 from simulator.fleet.measure import WARM_UP_SHARE
 from simulator.fleet.policy import Choice, Policy, WorkerView
-from simulator.fleet.recorded_names import Grain, Prompt
-from simulator.fleet.workload import BLOCK_TOKENS, TEXT_BLOCK_TOKENS, Request
+from simulator.fleet.recorded_names import Grain, Prompt, mixed
+from simulator.fleet.workload import BLOCK_TOKENS, Request
 
 MOVED_S = 5.0
 """A session comes up to so much later than recorded."""
 COPY_MOVED_S = 60.0
 MOVED_SHARE_MAX = 0.05
 """Of the recorded time."""
-_MASK = (1 << 64) - 1
 
 
 class RecordedWorkload:
@@ -58,7 +57,6 @@ class RecordedWorkload:
                 self._add(prompt, copy, seed)
         del self._of
         self._grains = _grains(prompts, ratios, block_tokens)
-        self._fine = _grains(prompts, ratios, TEXT_BLOCK_TOKENS)
         self.demand_s = _demand_s(self._requests, profile)
 
     def first(self) -> list[Request]:
@@ -75,10 +73,8 @@ class RecordedWorkload:
 
     def name_blocks(self, request: Request) -> None:
         prompt, copy = self.sources[request.id]
-        namespace = prompt.recorded.namespace
-        whole = request.prompt_tokens + request.output_tokens
-        request.chain = self._grains[namespace].names(prompt, whole, copy=copy, mended=self.mended)  # type: ignore[assignment]
-        request.text_hashes = self._fine[namespace].names(prompt, request.prompt_tokens, copy=copy, mended=self.mended)
+        grain = self._grains[prompt.recorded.namespace]
+        request.chain, request.text_hashes = grain.names(prompt, copy=copy, mended=self.mended)
 
     def _add(self, prompt: Prompt, copy: int, seed: int) -> None:
         recorded, before = prompt.recorded, prompt.before
@@ -87,7 +83,7 @@ class RecordedWorkload:
         request = Request(
             id=len(self._requests), arrival_s=at, prompt_tokens=recorded.prompt_tokens,
             output_tokens=max(1, recorded.output_tokens), chain=[], text_hashes=[],
-            affinity=_mixed(prompt.unit, copy, 0), block_tokens=self.block_tokens,
+            affinity=mixed(prompt.unit, copy, 0), block_tokens=self.block_tokens,
         )  # fmt: skip
         self._requests.append(request)
         self._of[prompt.number, copy] = request
@@ -147,7 +143,7 @@ def measured_part(requests: Sequence[RecordedRequest]) -> list[RecordedRequest]:
 
 def _grains(prompts: Sequence[Prompt], ratios: dict[str, float], block_tokens: int) -> dict[str, Grain]:
     longest = max(each.recorded.prompt_tokens + max(1, each.recorded.output_tokens) for each in prompts)
-    return {name: Grain(ratio, block_tokens, longest // block_tokens + 1) for name, ratio in ratios.items()}
+    return {name: Grain(ratio, block_tokens, longest) for name, ratio in ratios.items()}
 
 
 def _demand_s(requests: Sequence[Request], profile: GpuProfile) -> float:
@@ -159,14 +155,6 @@ def _demand_s(requests: Sequence[Request], profile: GpuProfile) -> float:
     return demand_s(profile, prompt_tokens=prompt, output_tokens=output, known=0)
 
 
-def _mixed(unit: int, seed: int, purpose: int) -> int:
-    """SplitMix64's finaliser, as in `names.named`, for one number."""
-    mixed = (unit ^ (seed * 0x9E3779B97F4A7C15 + purpose * 0xD1B54A32D192ED03)) & _MASK
-    mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
-    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB & _MASK
-    return mixed ^ (mixed >> 31)
-
-
 def _share(unit: int, seed: int, purpose: int) -> float:
     """0 ≤ x < 1, the same for all requests of a unit."""
-    return _mixed(unit, seed, purpose + 1) / 2**64
+    return mixed(unit, seed, purpose + 1) / 2**64

@@ -1,6 +1,6 @@
 """Block names of recorded prompts, from their anchors.
 
-A block carries the name of the first anchor that reaches its end: prompts that agree up to there agree in the block.
+A block is named by the first anchor that reaches its end, and by its place: prompts that agree up to there agree in it.
 Behind a prompt's last anchor, and in its answer, the names are those of the request that goes on from it, where the
 recording has one; elsewhere they are nobody else's. Between two anchors, at most a sixteenth of the way, agreement that
 ends inside is lost: simulated hits fall short by half of that in the mean.
@@ -24,12 +24,15 @@ from router.contract.recorded import (
     RecordedRequest,
     anchor_positions,
 )
-from simulator.fleet.names import Names, key_of, named, places
-from simulator.fleet.workload import BYTES_PER_TOKEN
+from simulator.fleet.names import BlockName, Names, key_of, named, places
+from simulator.fleet.workload import BYTES_PER_TOKEN, TEXT_BLOCK_TOKENS
 
 Indices = NDArray[np.intp]
 
 _POSITIONS: Final = np.array(anchor_positions(1 << 20)[:ANCHORS_MAX], dtype=np.float64)
+_MASK: Final = (1 << 64) - 1
+_OWN: Final = 7
+"""A purpose of `mixed`: what nobody shares."""
 CLOCK_S: Final = 0.05
 """Two times of a router are as exact."""
 BYTES_PER_TOKEN_MIN, BYTES_PER_TOKEN_MAX = 0.5, 64.0
@@ -56,50 +59,57 @@ class Prompt:
 
 
 class Grain:
-    """For one namespace and one size of blocks: which anchor names the block i."""
+    """For one namespace: which anchor names which piece of a prompt. Pieces are as fine as blocks and text blocks need."""
 
-    def __init__(self, bytes_per_token: float, block_tokens: int, blocks: int) -> None:
+    def __init__(self, bytes_per_token: float, block_tokens: int, tokens_max: int) -> None:
+        piece = min(block_tokens, TEXT_BLOCK_TOKENS)
+        count = tokens_max // piece + 1
         ends = np.floor(_POSITIONS * TEXT_BLOCK_BYTES / bytes_per_token)
-        self.block_tokens: Final = block_tokens
-        self.bytes_per_token: Final = bytes_per_token
-        self._anchor: Final[Indices] = np.searchsorted(ends, np.arange(1, blocks + 1) * block_tokens)
+        self._piece_tokens: Final = piece
+        self._pieces_a_block: Final = block_tokens // piece
+        self._pieces_a_text_block: Final = TEXT_BLOCK_TOKENS // piece
+        self._bytes_per_token: Final = bytes_per_token
+        self._anchor: Final[Indices] = np.searchsorted(ends, np.arange(1, count + 1) * piece)
+        self._place: Final[Names] = named(key_of("place"), places(0, count))
 
-    def names(self, prompt: Prompt, tokens: int, *, copy: int, mended: bool) -> list[int]:
-        """Of the whole blocks in so many tokens. Copies of a session share its head alone."""
-        count = tokens // self.block_tokens
-        parts: list[Names] = []
-        at = 0
+    def names(self, prompt: Prompt, *, copy: int, mended: bool) -> tuple[list[BlockName], list[int]]:
+        """(blocks of the prompt and its answer, text blocks of the prompt). Copies share a session's head alone.
+
+        A block is named as its last piece is: who agrees in that agrees in all of the block.
+        """
+        recorded = prompt.recorded
+        pieces = self._pieces(prompt, copy, mended)
+        blocks, text_blocks = self._pieces_a_block, self._pieces_a_text_block
+        text_pieces = recorded.prompt_tokens // TEXT_BLOCK_TOKENS * text_blocks
+        return pieces[blocks - 1 :: blocks].tolist(), pieces[:text_pieces][text_blocks - 1 :: text_blocks].tolist()
+
+    def _pieces(self, prompt: Prompt, copy: int, mended: bool) -> Names:
+        recorded, place = prompt.recorded, self._place
+        count = (recorded.prompt_tokens + max(1, recorded.output_tokens)) // self._piece_tokens
+        pieces = place[:count] ^ np.uint64(mixed(prompt.number, copy, _OWN))
         if mended and prompt.mended_tokens:
-            at = min(count, prompt.mended_tokens // self.block_tokens)
-            head = key_of("mended", prompt.recorded.namespace, prompt.recorded.template)
-            parts.append(named(head, places(0, at)))
-        else:
-            for source in (prompt, prompt.following):
-                if source is not None and at < count:
-                    found = self._of(source, at, count, copy, prompt.recorded.head_blocks)
-                    parts.append(found)
-                    at += len(found)
-        parts.append(named(key_of("own", prompt.number, copy), places(at, count)))
-        names: list[int] = np.concatenate(parts).tolist()
-        return names
-
-    def _of(self, source: Prompt, first: int, after: int, copy: int, head_blocks: int) -> Names:
-        """Names from a prompt's anchors, as far as they reach."""
-        reach = int(np.searchsorted(self._anchor, len(source.anchors)))
-        after = min(after, reach)
-        if after <= first:
-            return places(0, 0)
-        keys = source.anchors[self._anchor[first:after]]
+            shared = min(count, prompt.mended_tokens // self._piece_tokens)
+            pieces[:shared] = place[:shared] ^ key_of("mended", recorded.namespace, recorded.template)
+            return pieces
+        at = 0
+        for source in (prompt, prompt.following):
+            if source is not None:
+                reach = min(count, int(self._anchor.searchsorted(len(source.anchors))))
+                if reach > at:
+                    pieces[at:reach] = source.anchors[self._anchor[at:reach]] ^ place[at:reach]
+                    at = reach
         if copy:
-            head = int(head_blocks * TEXT_BLOCK_BYTES / self.bytes_per_token) // self.block_tokens
-            own = np.arange(first, after) >= head
-            keys = np.where(own, keys ^ key_of("copy", copy), keys)
-        return _named_each(keys, places(first, after))
+            head = int(recorded.head_blocks * TEXT_BLOCK_BYTES / self._bytes_per_token) // self._piece_tokens
+            pieces[head:] ^= np.uint64(mixed(copy, 0, _OWN))
+        return pieces
 
 
-def _named_each(keys: Names, ids: Names) -> Names:
-    """As `named`, each id with a key of its own."""
-    return named(keys, ids)  # type: ignore[arg-type]  # numpy broadcasts it
+def mixed(unit: int, seed: int, purpose: int) -> int:
+    """SplitMix64's finaliser, as in `names.named`, for one number."""
+    found = (unit ^ (seed * 0x9E3779B97F4A7C15 + purpose * 0xD1B54A32D192ED03)) & _MASK
+    found = (found ^ (found >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    found = (found ^ (found >> 27)) * 0x94D049BB133111EB & _MASK
+    return found ^ (found >> 31)
 
 
 def prompts_of(requests: Sequence[RecordedRequest]) -> list[Prompt]:

@@ -26,7 +26,7 @@ from simulator.fleet.workload import BLOCK_TOKENS
 SLICE_MAX = 8
 TOLD_STEPS = 200
 """Progress is told about so often."""
-BLOCKS_A_PROMPT = 32
+BLOCKS_A_PROMPT = 24
 """The mean prompt has about so many blocks: what a whole block rounds off is then 2 % of it."""
 BLOCK_TOKENS_MIN = 64
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import httpx
+import pytest
 from django.utils import timezone
 
 from controlplane.telemetry.ingest import apply_entries
@@ -21,10 +20,13 @@ from controlplane.telemetry.windows import Scope
 from router.config import Settings
 from router.contract.snapshot import encode_document
 from router.runtime import Runtime
+from simulator.fleet.question import Answer, Asked, Question
+from simulator.fleet.recorded_file import load
+from simulator.fleet.what_if_recorded import WhatIf
 from tests.router.conftest import ALICE_KEY, FLEET_HEX, MODEL, free_port, signed, snapshot_for
 
 ROOT = Path(__file__).parents[2]
-WORKERS, TALKS, TURNS, AT_ONCE = 2, 12, 5, 4
+WORKERS, TALKS, TURNS, AT_ONCE = 2, 8, 4, 4
 READY_WITHIN_S = 60.0
 WORDS = [
     "lamp", "river", "stone", "cloud", "paper", "glass", "field", "north", "harbour", "winter", "copper", "garden",
@@ -40,20 +42,16 @@ def test_the_replayed_recording_hits_what_the_workers_hit(db: None, tmp_path: Pa
     scope = Scope(from_=began - timedelta(seconds=5), to=now + timedelta(seconds=5), pool="p")
     assert write_recorded(scope, path) == TALKS * TURNS
     answer = _ask_what_if(path)
-    assert answer["measured"]["hit_token_share"] > 0.5, "the traffic has something to hit"
-    print(answer)
-    assert abs(answer["error"]["hit_token_share"]) < 0.04
-    base, one_by_one = answer["scenarios"]
-    assert one_by_one["hit_token_share"]["mean"] < base["hit_token_share"]["mean"] - 0.05
+    assert (answer.measured.hit_token_share or 0) > 0.5, "the traffic has something to hit"
+    assert answer.error.hit_token_share == pytest.approx(0, abs=0.04)
+    base, in_turn = answer.scenarios
+    assert base.hit_token_share is not None and in_turn.hit_token_share is not None
+    assert in_turn.hit_token_share.mean < base.hit_token_share.mean - 0.05
 
 
-def _ask_what_if(path: Path) -> dict[str, object]:
-    question = {"workers": WORKERS, "scenarios": [{}, {"policy": "round_robin"}], "profile": "h100-32b"}
-    done = subprocess.run(
-        [sys.executable, "-m", "simulator", "what-if", "--trace", f"recorded:{path}"],
-        input=json.dumps(question).encode(), capture_output=True, timeout=120, cwd=ROOT, check=True,
-    )  # fmt: skip
-    return json.loads(done.stdout.splitlines()[-1])["answer"]
+def _ask_what_if(path: Path) -> Answer:
+    question = Question(workers=WORKERS, scenarios=[Asked(), Asked(policy="round_robin")], profile="h100-32b")
+    return WhatIf(question, load(f"recorded:{path}"), lambda *progress: None).answer()
 
 
 async def _serve(folder: Path) -> list[bytes]:
