@@ -59,7 +59,7 @@ class Prompt:
 
 
 class Grain:
-    """For one namespace: which anchor names which piece of a prompt. Pieces are as fine as blocks and text blocks need."""
+    """For one namespace: which anchor names which piece of a prompt, as fine as both kinds of blocks need it."""
 
     def __init__(self, bytes_per_token: float, block_tokens: int, tokens_max: int) -> None:
         piece = min(block_tokens, TEXT_BLOCK_TOKENS)
