@@ -1,10 +1,11 @@
 """`make bench`: every measure of the data plane, beside its peers, and of the dashboard, in one run: a table and
 `benchmarks/out/latest.json`.
 
-    python -m benchmarks [--only proxy,quality] [--rounds N] [--out FILE]
+    python -m benchmarks [--only proxy,quality] [--all] [--rounds N] [--out FILE]
 
-Run it on an otherwise quiet machine with at least two cores. The router runs as it is installed: with compiled hot
-modules where a build fits the sources (`router/native`), which the report says. Exit status 1 when a measure is missed.
+Groups that take longer than two minutes run only where they are named, or with --all. Run it on an otherwise quiet
+machine with at least two cores. The router runs as it is installed: with compiled hot modules where a build fits the
+sources (`router/native`), which the report says. Exit status 1 when a measure is missed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import dashboard, in_process, machine, memory, proxy, quality, unseen
+from benchmarks import alone, dashboard, in_process, machine, memory, proxy, quality, unseen
 from benchmarks.proxybench.kit import BenchError
 from benchmarks.report import Report, read_previous, table
 
@@ -30,17 +31,24 @@ GROUPS: dict[str, Callable[[Report], None]] = {
     "memory": memory.measure,
     "unseen": unseen.measure,
     "quality": quality.measure,
+    "snapshot": alone.measure_snapshot,
+    "revocation": alone.measure_revocation,
+    "ingestion": alone.measure_ingestion,
+    "poll_scale": alone.measure_poll_scale,
     "dashboard": dashboard.measure,
+    "simulator": alone.measure_simulator,
 }
+LONG = frozenset({"revocation", "dashboard", "simulator"})
+"""Take longer than two minutes: only where they are asked for."""
 ROUNDS = 3
-"""Of every measure; figures are medians. The whole then takes about a quarter of an hour."""
+"""Of every measure of the data plane; figures are medians. Without the long groups it takes a quarter of an hour."""
 
 
 def main() -> int:
     options = _options()
     report = Report(rounds=options.rounds)
     about = machine.about()
-    for name in options.only:
+    for name in chosen(options):
         _run(report, name)
     print(", ".join(str(about[name]) for name in ("commit", "python", "router_code", "machine")))
     print(table(report, read_previous(options.out)))
@@ -60,11 +68,20 @@ def _run(report: Report, name: str) -> None:
     report.seconds[name] = round(time.monotonic() - started_s, 1)
 
 
+def chosen(options: argparse.Namespace) -> list[str]:
+    """Names of groups, in their order."""
+    if options.only:
+        return list(options.only)
+    return [name for name in GROUPS if options.all or name not in LONG]
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", type=_groups, default=list(GROUPS), help=f"of {','.join(GROUPS)}")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--only", type=_groups, metavar="GROUP,…", help=f"of {','.join(GROUPS)}")
+    which.add_argument("--all", action="store_true", help=f"with those that take long: {', '.join(sorted(LONG))}")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--out", type=Path, default=OUT, help="report; the one that is there is compared with")
     return parser.parse_args()
