@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 from django.core.mail import EmailMultiAlternatives
 from django.db import transaction
-from django.db.models import F
 from django.utils import timezone
 
+from controlplane import outbox
 from controlplane.audit.services import record
-from controlplane.errors import Conflict, NotFound
+from controlplane.errors import NotFound
 from controlplane.reports import mail
 from controlplane.reports.models import Format, ReportDelivery, ReportRun
 from controlplane.reports.no_mail import NoMailServer
@@ -20,10 +20,6 @@ from controlplane.webhooks import delivering as webhooks
 from controlplane.webhooks.events import Event
 from controlplane.webhooks.models import Delivery
 
-State = ReportDelivery.State
-WAITS_S = webhooks.WAITS_S
-"""Before the second attempt, the third …: about nine hours, then it is given up."""
-ATTEMPTS_MAX = len(WAITS_S) + 1
 LEASE = timedelta(seconds=120)
 """An attempt whose process died is made again after this."""
 DUE_MAX = 50
@@ -64,20 +60,15 @@ def begin(run: ReportRun) -> None:
 
 
 def due(now: datetime | None = None) -> list[int]:
-    rows = ReportDelivery.objects.filter(state=State.PENDING, next_attempt_at__lte=now or timezone.now())
-    return list(rows.order_by("next_attempt_at").values_list("pk", flat=True)[:DUE_MAX])
+    return outbox.due(ReportDelivery.objects.all(), at=now or timezone.now(), limit=DUE_MAX)
 
 
 def attempt(delivery_id: int) -> ReportDelivery | None:
     """One attempt; None when it is not due, or another process has it. Whatever happens is in the row."""
-    now = timezone.now()
-    claimed = ReportDelivery.objects.filter(pk=delivery_id, state=State.PENDING, next_attempt_at__lte=now).update(
-        attempts=F("attempts") + 1, next_attempt_at=now + LEASE
-    )
-    row = ReportDelivery.objects.select_related("run").filter(pk=delivery_id).first() if claimed else None
+    row = outbox.claim(ReportDelivery.objects.select_related("run"), delivery_id, at=timezone.now(), lease=LEASE)
     if row is None:
         return None
-    error = _mailed(row) if row.attempts <= ATTEMPTS_MAX else "The last attempt never ended."
+    error = outbox.NEVER_ENDED if outbox.is_used_up(row) else _mailed(row)
     _settle(row, error)
     return row
 
@@ -89,11 +80,7 @@ def redeliver(delivery_id: int, *, actor: str, request_id: str = "") -> ReportDe
         row = rows.filter(pk=delivery_id).first()
         if row is None:
             raise NotFound("There is no such delivery.")
-        if row.state == State.PENDING:
-            raise Conflict("It waits for its next attempt already.")
-        before = str(row.state)
-        row.state, row.attempts, row.finished_at, row.next_attempt_at = State.PENDING, 0, None, timezone.now()
-        row.save()
+        before = outbox.renew(row, at=timezone.now())
         record(
             actor=actor, action="report.redeliver", object_type="report", object_id=row.run.schedule.slug,
             before={"delivery": row.pk, "state": before}, after={"delivery": row.pk, "state": str(row.state)},
@@ -110,7 +97,7 @@ def told_of(run: ReportRun) -> list[Told]:
     wanted = {item["to"] for item in run.settings["recipients"] if item["kind"] == "webhook"}
     absent = wanted - {told.to for told in hooks} if run.state == ReportRun.State.DONE else set()
     gone = "The webhook is switched off or gone."
-    return [*mailed, *hooks, *(Told("webhook", 0, slug, State.DEAD, 0, gone, None, None) for slug in sorted(absent))]
+    return [*mailed, *hooks, *(Told("webhook", 0, slug, outbox.DEAD, 0, gone, None, None) for slug in sorted(absent))]
 
 
 def told_by_mail(row: ReportDelivery) -> Told:
@@ -164,12 +151,6 @@ def _mailed(row: ReportDelivery) -> str:
 
 
 def _settle(row: ReportDelivery, error: str) -> None:
-    now = timezone.now()
     row.last_error = error[:300]
-    if not error:
-        row.state, row.next_attempt_at, row.finished_at = State.DELIVERED, None, now
-    elif row.attempts >= ATTEMPTS_MAX:
-        row.state, row.next_attempt_at, row.finished_at = State.DEAD, None, now
-    else:
-        row.next_attempt_at = now + timedelta(seconds=WAITS_S[row.attempts - 1])
-    row.save(update_fields=["last_error", "state", "next_attempt_at", "finished_at"])
+    outbox.settle(row, ok=not error, at=timezone.now())
+    row.save(update_fields=["last_error", *outbox.SETTLED_FIELDS])

@@ -6,22 +6,18 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
 from django.utils import timezone
 
+from controlplane import outbox
 from controlplane.audit.services import lock_chain, record
-from controlplane.errors import Conflict, ControlError, NotFound
+from controlplane.errors import ControlError, NotFound
 from controlplane.webhooks.events import Event, matches, read_new
 from controlplane.webhooks.formats import body_of
 from controlplane.webhooks.models import Delivery, Subscription
 from controlplane.webhooks.sending import TIMEOUT_S, Outcome, send
 from controlplane.webhooks.services import locked, unsealed
 
-State = Delivery.State
-WAITS_S = (10, 60, 300, 1800, 7200, 21600)
-"""Before the second attempt, the third …: about nine hours, then it is a dead letter."""
-ATTEMPTS_MAX = len(WAITS_S) + 1
-LEASE_S = 2 * TIMEOUT_S + 60
+LEASE = timedelta(seconds=2 * TIMEOUT_S + 60)
 """An attempt whose process died is made again after this."""
 DUE_MAX = 200
 """Deliveries that one tick starts."""
@@ -51,21 +47,16 @@ def tell(slug: str, event: Event, *, now: datetime) -> bool:
 
 def due(now: datetime | None = None) -> list[int]:
     """Ids of deliveries whose next attempt is due."""
-    rows = Delivery.objects.filter(state=State.PENDING, next_attempt_at__lte=now or timezone.now())
-    return list(rows.order_by("next_attempt_at").values_list("pk", flat=True)[:DUE_MAX])
+    return outbox.due(Delivery.objects.all(), at=now or timezone.now(), limit=DUE_MAX)
 
 
 def attempt(delivery_id: int) -> Delivery | None:
     """One attempt; None when it is not due, or another process has it. Whatever happens is in the row."""
     now = timezone.now()
-    claimed = Delivery.objects.filter(pk=delivery_id, state=State.PENDING, next_attempt_at__lte=now).update(
-        attempts=F("attempts") + 1, next_attempt_at=now + timedelta(seconds=LEASE_S)
-    )
-    row = Delivery.objects.select_related("subscription").filter(pk=delivery_id).first() if claimed else None
+    row = outbox.claim(Delivery.objects.select_related("subscription"), delivery_id, at=now, lease=LEASE)
     if row is None:
         return None
-    # Attempts are counted before they are made: those whose process died are used up as well.
-    outcome = _sent(row, now) if row.attempts <= ATTEMPTS_MAX else Outcome(None, "The last attempt never ended.")
+    outcome = Outcome(None, outbox.NEVER_ENDED) if outbox.is_used_up(row) else _sent(row, now)
     _settle(row, outcome)
     return row
 
@@ -76,11 +67,7 @@ def redeliver(delivery_id: int, *, actor: str, request_id: str = "") -> Delivery
         row = Delivery.objects.select_for_update().select_related("subscription").filter(pk=delivery_id).first()
         if row is None:
             raise NotFound("There is no such delivery.")
-        if row.state == State.PENDING:
-            raise Conflict("It waits for its next attempt already.")
-        before = str(row.state)
-        row.state, row.attempts, row.finished_at, row.next_attempt_at = State.PENDING, 0, None, timezone.now()
-        row.save()
+        before = outbox.renew(row, at=timezone.now())
         record(
             actor=actor, action="webhook.redeliver", object_type="webhook", object_id=row.subscription.slug,
             before={"delivery": row.pk, "state": before}, after={"delivery": row.pk, "state": str(row.state)},
@@ -99,7 +86,7 @@ def send_test(slug: str, *, actor: str, request_id: str = "") -> Delivery:
     with transaction.atomic():
         subscription = locked(slug)
         row = _pending(subscription, event, now)
-        row.attempts, row.next_attempt_at = 1, now + timedelta(seconds=LEASE_S)
+        row.attempts, row.next_attempt_at = 1, now + LEASE
         row.save()
         record(
             actor=actor, action="webhook.test", object_type="webhook", object_id=slug, before=None,
@@ -138,16 +125,10 @@ def _sent(row: Delivery, now: datetime) -> Outcome:
     )  # fmt: skip
 
 
-def _settle(row: Delivery, outcome: Outcome, *, attempts_max: int = ATTEMPTS_MAX) -> None:
-    now = timezone.now()
+def _settle(row: Delivery, outcome: Outcome, *, attempts_max: int = outbox.ATTEMPTS_MAX) -> None:
     row.last_status, row.last_error = outcome.status, outcome.error[:300]
-    if outcome.ok:
-        row.state, row.next_attempt_at, row.finished_at = State.DELIVERED, None, now
-    elif row.attempts >= attempts_max:
-        row.state, row.next_attempt_at, row.finished_at = State.DEAD, None, now
-    else:
-        row.next_attempt_at = now + timedelta(seconds=WAITS_S[row.attempts - 1])
-    row.save(update_fields=["last_status", "last_error", "state", "next_attempt_at", "finished_at"])
+    outbox.settle(row, ok=outcome.ok, at=timezone.now(), attempts_max=attempts_max)
+    row.save(update_fields=["last_status", "last_error", *outbox.SETTLED_FIELDS])
 
 
 def external_url() -> str:

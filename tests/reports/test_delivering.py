@@ -13,8 +13,9 @@ from django.utils import timezone
 
 from controlplane.audit.models import AuditEntry
 from controlplane.errors import Conflict, Invalid
+from controlplane.outbox import ATTEMPTS_MAX, WAITS_S
 from controlplane.reports import delivering, producing, services
-from controlplane.reports.delivering import ATTEMPTS_MAX, WAITS_S, attempt, due, redeliver, told_of
+from controlplane.reports.delivering import attempt, due, redeliver, told_of
 from controlplane.reports.models import ReportDelivery, ReportRun
 from controlplane.reports.no_mail import NoMailServer
 from controlplane.webhooks import delivering as webhooks

@@ -16,9 +16,10 @@ from controlplane.fleet.findings import Observation, observe, resolve
 from controlplane.fleet.models import Finding
 from controlplane.isolation.models import IsolationViolation
 from controlplane.namespaces.services import create_namespace, set_namespace_status
+from controlplane.outbox import ATTEMPTS_MAX, WAITS_S
 from controlplane.tenants.services import create_tenant
 from controlplane.webhooks import delivering, tasks
-from controlplane.webhooks.delivering import WAITS_S, attempt, collect, due, redeliver, send_test
+from controlplane.webhooks.delivering import attempt, collect, due, redeliver, send_test
 from controlplane.webhooks.models import Delivery, EventCursor, Subscription
 from controlplane.webhooks.services import create_subscription, update_subscription
 from tests.webhooks.conftest import ACTOR
@@ -209,6 +210,6 @@ def test_another_address_keeps_the_secret(pager, receiver) -> None:
 def test_attempts_whose_process_died_are_used_up(pager, receiver) -> None:
     _happen()
     collect()
-    Delivery.objects.update(attempts=delivering.ATTEMPTS_MAX)
+    Delivery.objects.update(attempts=ATTEMPTS_MAX)
     [delivery] = due()
     assert attempt(delivery).state == "dead" and not receiver.got
