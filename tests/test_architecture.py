@@ -214,11 +214,13 @@ def test_the_api_and_the_dashboard_do_not_import_each_other() -> None:
 
 
 def test_the_simulator_knows_the_contract_and_the_core_only() -> None:
+    """And `router.native.finder`: its core is the one that routes, compiled where that one is."""
+
     def is_wrong(name: str) -> bool:
         if any(_within(name, package) for package in ("django", "controlplane", "dashboard")):
             return True
         return name.startswith("router.") and not any(
-            _within(name, package) for package in ("router.contract", "router.core")
+            _within(name, package) for package in ("router.contract", "router.core", "router.native.finder")
         )
 
     assert not _offences(_files("simulator"), is_wrong)
@@ -238,7 +240,7 @@ def test_the_control_plane_uses_of_the_router_what_is_pure() -> None:
 
     def is_wrong(name: str) -> bool:
         return name.startswith("router.") and not any(
-            _within(name, package) for package in ("router.contract", "router.core")
+            _within(name, package) for package in ("router.contract", "router.core", "router.native.finder")
         )
 
     assert not _offences(files, is_wrong)
