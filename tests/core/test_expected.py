@@ -183,6 +183,7 @@ def test_what_a_worker_answers_for(told: int, expected: int, delivered: int, pro
     assert decision.promised_tokens(delivered) == promised
 
 
+@pytest.mark.interpreted
 def test_there_is_a_bound_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expected_module, "EXPECTED_MAX", 3)
     kept = Expected()
