@@ -54,6 +54,10 @@ RAIL = (
         group=EXPLAINED, quick=True,
     ),
     RailItem("checklist", "Checklist", "list-check", "/checklist/", "c", group=EXPLAINED),
+    RailItem(
+        "what-if", "What if", "arrows-diff", "/what-if/", "q", Capability.WHAT_IFS_VIEW, of_tenants=True,
+        group=EXPLAINED,
+    ),
     # Follow up
     RailItem(
         "status", "Status", "circle-check", "/status/", "s", Capability.METRICS_VIEW, of_tenants=True, group=FOLLOWED

@@ -51,6 +51,7 @@ ARGUMENTS = {
     "wanted": "suspended",
     "key_id": "acmekey00000",
     "epoch": "101",
+    "what_if_id": "1",
 }
 OTHER_ARGUMENTS = {
     "report-step": {"step": "retry"},

@@ -32,9 +32,7 @@ def tell_recorded(
             requests.append(_request(at, tenant, namespace, pool, session, blocks))
             at += rng.uniform(5, 15)
     requests = sorted((each for each in requests if each.at < now.timestamp()), key=lambda request: request.at)
-    shipment = Shipment(
-        source=f"router-{tenant}", boot="b", seq=1, at=now.timestamp() - 1, recorded=requests
-    )
+    shipment = Shipment(source=f"router-{tenant}", boot="b", seq=1, at=now.timestamp() - 1, recorded=requests)
     applied = apply_entries([encode_shipment(shipment)], now=now)
     assert not applied.refused, applied.refused
     return len(requests)
@@ -46,7 +44,8 @@ def _request(at: float, tenant: str, namespace: str, pool: str, session: int, bl
     return RecordedRequest(
         at=at, tenant=tenant, namespace=f"{tenant}/{namespace}", pool=pool, model="sim-llama", worker=f"{pool}/w1",
         prompt_tokens=tokens, output_tokens=40, cached_tokens=int(tokens * HIT_SHARE), ttft_ms=120.0,
-        text_bytes=blocks * TEXT_BLOCK_BYTES, anchors=anchors, unit=_anchor(tenant, session, 0), head_blocks=HEAD_BLOCKS,
+        text_bytes=blocks * TEXT_BLOCK_BYTES, anchors=anchors, unit=_anchor(tenant, session, 0),
+        head_blocks=HEAD_BLOCKS,
     )  # fmt: skip
 
 
