@@ -77,8 +77,9 @@ document.addEventListener("click", (event) => {
 let goUntil_ms = 0;
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") {
-    document.querySelectorAll("details.hint[open], details.user-menu[open], details.pop[open]").forEach((open) => (open.open = false));
+    document.querySelectorAll("details.hint[open], details.user-menu[open], details.pop[open]").forEach(shut);
   }
+  if (event.key === "ArrowDown" || event.key === "ArrowUp") walk(event);
   const typing = event.target.closest("input, textarea, select, [contenteditable]");
   if (typing || event.ctrlKey || event.metaKey || event.altKey || help.open) return;
   if (performance.now() < goUntil_ms) {
@@ -95,6 +96,22 @@ document.addEventListener("keydown", (event) => {
   else if (event.key === "?") help.showModal();
   else if (event.key === "p") document.getElementById("live-toggle")?.click();
 });
+
+/** Whoever stood in it by keyboard stands on its button again. */
+function shut(open) {
+  if (open.contains(document.activeElement)) open.querySelector("summary").focus();
+  open.open = false;
+}
+
+/** Arrows go from one thing of an open menu to the next; a field of it keeps them for itself. */
+function walk(event) {
+  const menu = event.target.closest("details.pop[open], details.user-menu[open]");
+  if (!menu || event.target.closest("input, textarea, select")) return;
+  const items = [...menu.querySelectorAll(".menu :is(a, button, input:not([type=hidden]))")];
+  const at = items.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1);
+  event.preventDefault();
+  (items[at] ?? menu.querySelector("summary")).focus();
+}
 
 function focusFilter(event) {
   const filter = document.querySelector("[data-filter]");
