@@ -1,9 +1,10 @@
 """What a change of a pool would do, by the fleet simulator with the production routing core.
 
-The simulator runs in a process of its own (`python -m simulator.fleet.what_if`), bounded in time, and is told figures
-only: the rate and the lengths of the pool's busiest hour, its hit share, how requests are spread over prefixes, the
-calibrated prefill rate and the KV capacity of a worker. What it answers is a model: its deviation from the measured hit
-share and the spread over its runs are shown beside it.
+The simulator runs in a process of its own, bounded in time. Where routers recorded the pool's busiest hour, that very
+traffic is replayed (`python -m simulator what-if`); else it is told figures only (`python -m simulator.fleet.what_if`):
+the hour's rate and lengths, its hit share, how requests are spread over prefixes. Either way it takes the calibrated
+prefill rate and the KV capacity of a worker. What it answers is a model: its deviation from the measured hit share and
+the spread over its runs are shown beside it, and which of the two it is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from django.db.models import Sum
 from controlplane.fleet.models import Worker
 from controlplane.reports.figures.capacity import Marks
 from controlplane.reports.figures.span import HOUR_S, Subject
+from controlplane.reports.figures.what_if_recorded import last_line, replayed
 from controlplane.telemetry.breaks import breakers
 from controlplane.telemetry.models import PrefixHeatRollup, RequestTotal
 from controlplane.telemetry.rollup_rows import segments_q
@@ -64,9 +66,12 @@ def what_if(subject: Subject, marks: Marks, *, prefill: dict[str, float], slo_ms
         "seconds_max": SECONDS_MAX,
         "scenarios": _scenarios(workers, low, high, broken),
     }
-    answer = _ask(question)
-    if isinstance(answer, str):
-        return _unavailable(answer)
+    answer = replayed(pool, hour["start"], question, _ask)
+    if answer is None:
+        said = _ask(["simulator.fleet.what_if"], question)
+        if isinstance(said, str):
+            return _unavailable(said)
+        answer = said | {"recorded": None}
     return {"available": True, "pool": pool, "hour": hour["start"].isoformat(), "question": question, **answer}
 
 
@@ -128,9 +133,9 @@ def _broken_share(subject: Subject, pool: str) -> float:
     return min(0.95, sum(row.prompts for row in found) / total) if total else 0.0
 
 
-def _ask(question: Figures) -> Figures | str:
-    """The simulator's answer, or why there is none."""
-    command = [sys.executable, "-m", "simulator.fleet.what_if"]
+def _ask(module: list[str], question: Figures) -> Figures | str:
+    """The simulator's answer, its last line, or why there is none."""
+    command = [sys.executable, "-m", *module]
     limit = timedelta(seconds=2 * SECONDS_MAX)
     try:
         done = subprocess.run(  # noqa: S603  fixed command, figures on its standard input
@@ -142,8 +147,7 @@ def _ask(question: Figures) -> Figures | str:
     if done.returncode:
         words = done.stderr.decode(errors="replace").strip().rpartition("what_if: ")[2]
         return f"The simulator cannot say: {words[-200:] or 'it ended early'}."
-    answer: Figures = json.loads(done.stdout)
-    return answer
+    return last_line(done.stdout)
 
 
 def _unavailable(why: str) -> Figures:
