@@ -1,6 +1,6 @@
 """The block pool of one worker: a prefix cache with least-recently-used eviction, as in vLLM's block pool.
 
-    free queue   head = evicted next  [ … released tails … released heads … ]  tail = used last
+    free queue   head = evicted next  [ never whole … released tails … released heads … ]  tail = used last
     by_digest    digest → physical blocks that hold it (several: equal blocks are not merged)
 
 A block is either pinned (references > 0, not in the free queue) or free. A free block keeps its content, and may be
@@ -100,12 +100,15 @@ class BlockCache:
         self._by_digest.setdefault(digest, []).append(block)
 
     def release(self, blocks: Sequence[int], *, now: float) -> None:
-        """Drop one reference each. Tails enter the free queue first, so a chain is evicted from its tail."""
+        """Drop one reference each. Tails enter the free queue first, so a chain is evicted from its tail; a block that
+        was never whole holds nothing to hit and is allocated before all others."""
         for block in reversed(blocks):
             self._references[block] -= 1
             if self._references[block] == 0:
                 self._used_at[block] = now
                 self._free[block] = None
+                if self._digest[block] is None:
+                    self._free.move_to_end(block, last=False)
 
     def clear(self) -> bool:
         """Forget all content (`/reset_prefix_cache`). False and no change while a request is running."""
