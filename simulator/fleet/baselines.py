@@ -19,7 +19,7 @@ class RoundRobin(Policy):
 
     def choose(self, request: Request, workers: list[WorkerView], now: float) -> Choice:
         self._turn += 1
-        return Choice(self._turn % len(workers))
+        return Choice(workers[self._turn % len(workers)].index)
 
 
 class LeastOutstanding(Policy):
@@ -51,14 +51,18 @@ class RingWatermark(Policy):
 
     def __init__(self, workers: int) -> None:
         self._ring = Ring((WorkerId(str(index)) for index in range(workers)), virtual_nodes=VIRTUAL_NODES)
+        self._workers = workers
         self._full: set[str] = set()
 
     def choose(self, request: Request, workers: list[WorkerView], now: float) -> Choice:
-        home = self._ring.home(_spread(request.affinity), None)
+        there = {WorkerId(str(worker.index)): worker for worker in workers}
+        home = self._ring.home(_spread(request.affinity), None if len(there) == self._workers else there.__contains__)
         assert home is not None
-        if home not in self._full or 2 * workers[int(home)].cached_blocks(request) >= len(request.chain):
+        if home not in self._full or 2 * there[home].cached_blocks(request) >= len(request.chain):
             return Choice(int(home))
-        successor = self._ring.home(_spread(request.affinity), lambda worker: worker not in self._full)
+        successor = self._ring.home(
+            _spread(request.affinity), lambda worker: worker not in self._full and worker in there
+        )
         return Choice(int(home if successor is None else successor), spilled=successor is not None)
 
     def sampled(self, workers: list[WorkerView], now: float) -> None:

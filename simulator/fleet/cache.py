@@ -46,6 +46,10 @@ class PrefixCache:
         """Named blocks that could be hit."""
         return len(self._references) + len(self._free)
 
+    def names(self) -> set[BlockName]:
+        """The blocks that could be hit: O(blocks), to look at."""
+        return {*self._references, *self._free}
+
     def longest_prefix(self, chain: Sequence[BlockName], limit: int) -> int:
         """Leading blocks of the chain, at most `limit`, that are cached: O(log n)."""
         low, high = 0, min(limit, len(chain))
@@ -107,3 +111,9 @@ class PrefixCache:
                 del references[name]
                 free[name] = None
         self._blank += nameless
+
+    def clear(self) -> None:
+        """The worker died: nothing is cached and nothing pinned."""
+        self._references.clear()
+        self._free.clear()
+        self._blank = self.capacity_blocks

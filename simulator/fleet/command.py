@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from simulator.fleet.calibrated_profile import profile_argument
+from simulator.fleet.conditions_command import add_conditions, conditions_of
 from simulator.fleet.hardware import H200_8B, PROFILES
 from simulator.fleet.html_report import about_runs, write_html
 from simulator.fleet.policies import POLICIES
@@ -45,6 +46,7 @@ def add_fleet(subcommands: Any) -> None:  # argparse names the type of add_subpa
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="charts and tables as one page that needs nothing else"
     )
+    add_conditions(parser)
     parser.set_defaults(run=lambda options: _run(parser, options))
 
 
@@ -53,6 +55,10 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         parser.error(f"--requests is a number between 1 and {CONVERSATION_REQUESTS_MAX}")
     if options.processes < 1:
         parser.error("--processes must be positive")
+    try:
+        conditions = conditions_of(options)
+    except ValueError as error:
+        parser.error(str(error))
     grid = Grid(
         traces=options.trace,
         workers=options.workers,
@@ -62,6 +68,7 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         profile=options.profile,
         requests=options.requests,
         part=options.part,
+        conditions=conditions,
     )
     results = sweep(grid, processes=options.processes, progress=show_progress)
     rows = rows_of(results)

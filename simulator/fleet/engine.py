@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 
 from simulator.fleet.cache import PrefixCache
 from simulator.fleet.hardware import GpuProfile
+from simulator.fleet.tier import SharedTier
 from simulator.fleet.workload import BLOCK_TOKENS, Request
 
 
@@ -50,6 +51,8 @@ class Sequence:
     preemptions: int = 0
     pending_tokens: int = 0
     """Uncached prompt tokens as of its arrival."""
+    loaded_tokens: int = 0
+    """Of the cached ones, from the shared tier."""
 
     @property
     def total_tokens(self) -> int:
@@ -70,10 +73,19 @@ class Happened:
 
 
 class FleetEngine:
-    def __init__(self, profile: GpuProfile, *, block_tokens: int = BLOCK_TOKENS) -> None:
+    def __init__(
+        self,
+        profile: GpuProfile,
+        *,
+        block_tokens: int = BLOCK_TOKENS,
+        cache: PrefixCache | None = None,
+        tier: SharedTier | None = None,
+    ) -> None:
+        """`cache`: an empty one of another kind, of the profile's capacity."""
         self.profile = profile
         self.block_tokens = block_tokens
-        self.cache = PrefixCache(profile.kv_capacity_tokens // block_tokens)
+        self.cache = cache or PrefixCache(profile.kv_capacity_tokens // block_tokens)
+        self.tier = tier
         self.waiting: deque[Sequence] = deque()
         self.prefilling: list[Sequence] = []
         self.decoding: set[Sequence] = set()
@@ -91,6 +103,8 @@ class FleetEngine:
         self._ends_s = math.inf
         self._chunks: list[tuple[Sequence, int]] = []
         self._run_steps = 0
+        self._loading_s = 0.0
+        """From the shared tier, for the step to begin."""
 
     @property
     def due_s(self) -> float:
@@ -124,6 +138,18 @@ class FleetEngine:
         self._finish_chunks(happened, now)
         self._begin(now)
         return happened
+
+    def die(self, now: float) -> list[Sequence]:
+        """Lose everything but the counts; the requests that were under way, in order of arrival."""
+        if self._ends_s != math.inf:
+            self.busy_s += max(0.0, min(now, self._ends_s) - self._began_s)
+        lost = [*self.prefilling, *self.decoding, *self.waiting]
+        self.cache.clear()
+        for queue in (self.waiting, self.prefilling, self.decoding, self._marks, self._chunks):
+            queue.clear()
+        self._context_tokens = self._run_steps = 0
+        self._ends_s = math.inf
+        return sorted(lost, key=lambda each: (each.request.arrival_s, each.request.id))
 
     @property
     def step_prefills(self) -> bool:
@@ -174,6 +200,8 @@ class FleetEngine:
             if sequence.left_tokens:
                 continue
             self.prefilling.remove(sequence)
+            if self.tier is not None:
+                self.tier.store(sequence.request.chain, sequence.named_blocks)
             sequence.produced_tokens += 1
             if sequence.first_token_s is None:
                 sequence.first_token_s = now
@@ -218,6 +246,8 @@ class FleetEngine:
     def _give_back(self, sequence: Sequence) -> None:
         nameless = sequence.held_blocks - sequence.named_blocks + sequence.duplicates
         self.cache.release(sequence.request.chain, sequence.named_blocks, nameless=nameless)
+        if self.tier is not None:
+            self.tier.store(sequence.request.chain, sequence.named_blocks)
         sequence.held_blocks = sequence.named_blocks = sequence.duplicates = sequence.computed_tokens = 0
 
     # the beginning of a step, in call order
@@ -233,7 +263,8 @@ class FleetEngine:
             self._ends_s, self._run_steps = math.inf, 0
             return
         self._run_steps = 1 if self._chunks else self._steps_to_next_mark()
-        self._ends_s = now + self._run_s(self._run_steps) + self._chunks_s()
+        self._ends_s = now + self._run_s(self._run_steps) + self._chunks_s() + self._loading_s
+        self._loading_s = 0.0
 
     def _grow_decoding(self) -> int:
         """A block for each decoding sequence whose last one is full; returns how many were preempted for it."""
@@ -291,10 +322,25 @@ class FleetEngine:
             return False
         self.cache.pin(chain, hit)
         sequence.held_blocks = sequence.named_blocks = hit
-        sequence.computed_tokens = hit * size
+        loaded = 0 if self.tier is None else self._load(sequence, hit, self.tier)
+        sequence.computed_tokens = (hit + loaded) * size
         if sequence.cached_tokens is None:
-            sequence.cached_tokens = hit * size
+            sequence.cached_tokens, sequence.loaded_tokens = (hit + loaded) * size, loaded * size
         return True
+
+    def _load(self, sequence: Sequence, hit: int, tier: SharedTier) -> int:
+        """Blocks taken from the shared tier behind the worker's own; the room for them was checked. None where
+        computing them takes no longer."""
+        chain, size = sequence.request.chain, self.block_tokens
+        count = tier.longest_prefix(chain, hit, (sequence.total_tokens - 1) // size) - hit
+        load_s = tier.load_s(count * size)
+        if not count or load_s >= self.profile.prefill_s(count * size, context_tokens=hit * size):
+            return 0
+        self.cache.allocate(count)
+        sequence.duplicates += self.cache.name(chain, hit, hit + count)
+        sequence.held_blocks = sequence.named_blocks = hit + count
+        self._loading_s += load_s
+        return count
 
     def _grow(self, sequence: Sequence, count: int) -> bool:
         """Blocks for `count` more tokens; False and no change when there is no room."""

@@ -10,11 +10,11 @@ from typing import Any
 
 from simulator.fleet.calibrated_profile import profile_argument
 from simulator.fleet.command import show_progress
-from simulator.fleet.goodput import BASELINE, GREEDY, OURS, Bar, bars, cases
+from simulator.fleet.goodput import BASELINE, COMPARED, GREEDY, OURS, Bar, bars, cases
 from simulator.fleet.hardware import H200_8B
 from simulator.fleet.html_report import Verdict, about_runs, write_html
 from simulator.fleet.kept import KeptRuns
-from simulator.fleet.policies import ORACLE, POLICIES
+from simulator.fleet.policies import ORACLE
 from simulator.fleet.sweep import run_cases
 from simulator.fleet.table import as_json, as_markdown, as_text, rows_of
 
@@ -38,7 +38,7 @@ def add_goodput(subcommands: Any) -> None:  # argparse names the type of add_sub
 
 
 def _run(options: argparse.Namespace) -> int:
-    policies = (*NEEDED, GREEDY) if options.quick else tuple(POLICIES)
+    policies = (*NEEDED, GREEDY) if options.quick else COMPARED
     todo = list(cases(seeds=range(1, options.seeds + 1), profile=options.profile, policies=policies))
     kept = KeptRuns(options.keep) if options.keep else None
     results = run_cases(

@@ -23,6 +23,8 @@ class GpuProfile:
     decode_sequence_s: float
     """Sampling and scheduling for one running sequence."""
     kv_capacity_tokens: int
+    kv_bytes_per_token: int = 131_072
+    """What a load from another tier moves."""
     max_num_seqs: int = 256
     """vLLM's default for a server on large GPUs is 256 to 1,024."""
     max_num_batched_tokens: int = 8_192
@@ -67,6 +69,7 @@ H200_8B = GpuProfile(
     decode_sequence_s=timing.DECODE_SEQUENCE_S,
     # 141 GB × 0.92 − 16 GB of weights = 113.7 GB; ÷ 65.5 KB.
     kv_capacity_tokens=1_735_000,
+    kv_bytes_per_token=65_536,
 )
 """The same model with an FP8 KV cache on one H200 (141 GB, 4.8 TB/s): memory for agents' 90,000-token contexts."""
 
@@ -78,6 +81,8 @@ H100_32B = GpuProfile(
     decode_context_token_s=timing.DECODE_CONTEXT_TOKEN_S,
     decode_sequence_s=timing.DECODE_SEQUENCE_S,
     kv_capacity_tokens=timing.KV_BLOCKS * 16,
+    # 64 layers × 8 KV heads × 128 × 2 (K, V) × 2 bytes.
+    kv_bytes_per_token=262_144,
 )
 """The simulated worker's machine; `simulator/timing.py` has the arithmetic."""
 
@@ -94,6 +99,7 @@ B200_8B = GpuProfile(
     decode_sequence_s=timing.DECODE_SEQUENCE_S,
     # 180 GB × 0.92 − 16 GB of weights = 149.6 GB; ÷ 65.5 KB.
     kv_capacity_tokens=2_280_000,
+    kv_bytes_per_token=65_536,
 )
 """The same on one B200 of a DGX (NVIDIA's figures: 8 GPUs with 1,440 GB, 64 TB/s and 72 PFLOP/s of sparse FP8, so that
 one has 180 GB, 8 TB/s and, dense in BF16, a quarter of its 9 PFLOP/s)."""

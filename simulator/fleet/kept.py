@@ -30,8 +30,8 @@ class KeptRuns:
             try:
                 kept = msgspec.json.decode(line)
                 if kept["sources"] == sources_digest():
-                    found[Case(**kept["case"])] = RunResult(**kept["result"])
-            except (msgspec.DecodeError, KeyError, TypeError):
+                    found[msgspec.convert(kept["case"], Case)] = RunResult(**kept["result"])
+            except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError):
                 continue
         return found
 

@@ -17,12 +17,19 @@ TTFT_GOOD_S = 2.0
 class Measured:
     """Every routed request of a run."""
 
-    sequences: list[Sequence] = field(default_factory=list)
+    by_request: dict[int, Sequence] = field(default_factory=dict)
+    """Of a request whose worker died, the last attempt."""
     spilled: set[int] = field(default_factory=set)
     finished_requests: int = 0
+    failed_over: int = 0
+    """Attempts that a dying worker ended."""
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        return list(self.by_request.values())
 
     def routed(self, request: Request, choice: Choice, sequence: Sequence) -> None:
-        self.sequences.append(sequence)
+        self.by_request[request.id] = sequence
         if choice.spilled:
             self.spilled.add(request.id)
 
@@ -54,6 +61,10 @@ class RunResult:
     spills: int
     preemptions: int
     busy_share: float
+    failed_over: int = 0
+    """Attempts that a dying worker ended; their requests were sent again at once."""
+    loaded_token_share: float = 0.0
+    """Of the prompt tokens of measured requests that were admitted, from the shared tier; part of the hits."""
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
@@ -63,7 +74,8 @@ def summarise(
     measured: Measured, workers: list[WorkerView], workload: Workload, end_s: float, *, good_s: float = TTFT_GOOD_S
 ) -> RunResult:
     from_s = WARM_UP_SHARE * workload.duration_s
-    window = [each for each in measured.sequences if from_s <= each.request.arrival_s <= workload.duration_s]
+    sequences = measured.sequences
+    window = [each for each in sequences if from_s <= each.request.arrival_s <= workload.duration_s]
     times = sorted(
         (end_s if each.first_token_s is None else each.first_token_s) - each.request.arrival_s for each in window
     )
@@ -73,9 +85,9 @@ def summarise(
     prefilled = [worker.engine.prefilled_tokens for worker in workers]
     mean_prefilled = sum(prefilled) / len(prefilled)
     return RunResult(
-        requests=len(measured.sequences),
+        requests=len(sequences),
         finished=measured.finished_requests,
-        unfinished=len(measured.sequences) - measured.finished_requests,
+        unfinished=len(sequences) - measured.finished_requests,
         measured=len(window),
         hit_token_share=sum(each.cached_tokens or 0 for each in admitted) / prompt_tokens if prompt_tokens else None,
         ttft_mean_s=sum(times) / len(times) if times else None,
@@ -88,6 +100,8 @@ def summarise(
         spills=sum(1 for each in window if each.request.id in measured.spilled),
         preemptions=sum(worker.engine.preemptions for worker in workers),
         busy_share=sum(worker.engine.busy_s for worker in workers) / len(workers) / end_s,
+        failed_over=measured.failed_over,
+        loaded_token_share=sum(each.loaded_tokens for each in admitted) / prompt_tokens if prompt_tokens else 0.0,
     )
 
 

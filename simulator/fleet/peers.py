@@ -28,13 +28,13 @@ class CacheAware(Policy):
     """
 
     def __init__(self) -> None:
-        self._trees: list[OrderedDict[BlockName, None]] = []
+        self._trees: dict[int, OrderedDict[BlockName, None]] = {}
         self._turn = -1
 
     def choose(self, request: Request, workers: list[WorkerView], now: float) -> Choice:
         self._turn += 1
-        if not self._trees:
-            self._trees = [OrderedDict() for _ in workers]
+        for worker in workers:
+            self._trees.setdefault(worker.index, OrderedDict())
         chosen, spilled = self._pick(request, workers)
         self._insert(chosen, request)
         return Choice(chosen, spilled)
@@ -45,11 +45,12 @@ class CacheAware(Policy):
         if most - fewest > BALANCE_ABS_THRESHOLD and most > BALANCE_REL_THRESHOLD * fewest:
             return least(workers, self._turn).index, True
         prompt_blocks = max(1, request.prompt_tokens // request.block_tokens)
-        matched = [self._matched(tree, request, prompt_blocks) for tree in self._trees]
-        best = max(range(len(workers)), key=matched.__getitem__)
+        there = [worker.index for worker in workers]
+        matched = {index: self._matched(self._trees[index], request, prompt_blocks) for index in there}
+        best = max(there, key=matched.__getitem__)
         if matched[best] / prompt_blocks > CACHE_THRESHOLD:
             return best, False
-        return min(range(len(workers)), key=lambda index: len(self._trees[index])), False
+        return min(there, key=lambda index: len(self._trees[index])), False
 
     def _matched(self, tree: OrderedDict[BlockName, None], request: Request, prompt_blocks: int) -> int:
         count = 0
@@ -87,14 +88,14 @@ class WeightedScorers(Policy):
         blocks = max(1, request.hittable_blocks)
         prefix = [worker.cached_blocks(request) / blocks for worker in workers]
         scores = [
-            PREFIX_WEIGHT * prefix[worker.index]
-            + QUEUE_WEIGHT * (1 - (waiting[worker.index] - fewest) / spread if spread else 1.0)
+            PREFIX_WEIGHT * prefix[place]
+            + QUEUE_WEIGHT * (1 - (waiting[place] - fewest) / spread if spread else 1.0)
             + KV_WEIGHT * (1 - worker.engine.cache.pinned_share)
-            for worker in workers
+            for place, worker in enumerate(workers)
         ]
         best = max(scores)
-        chosen = self._rng.choice([index for index, score in enumerate(scores) if score == best])
-        return Choice(chosen, spilled=prefix[chosen] < max(prefix))
+        chosen = self._rng.choice([place for place, score in enumerate(scores) if score == best])
+        return Choice(workers[chosen].index, spilled=prefix[chosen] < max(prefix))
 
 
 class BlockCost(Policy):
@@ -111,10 +112,10 @@ class BlockCost(Policy):
         cached = [worker.cached_blocks(request) for worker in workers]
         costs = [
             (worker.pending_prefill_tokens + request.prompt_tokens) / request.block_tokens
-            - cached[worker.index]
+            - cached[place]
             + worker.active_blocks
-            for worker in workers
+            for place, worker in enumerate(workers)
         ]
         lowest = min(costs)
-        chosen = self._rng.choice([index for index, cost in enumerate(costs) if cost == lowest])
-        return Choice(chosen, spilled=cached[chosen] < max(cached))
+        chosen = self._rng.choice([place for place, cost in enumerate(costs) if cost == lowest])
+        return Choice(workers[chosen].index, spilled=cached[chosen] < max(cached))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from typing import Protocol
 
 from simulator.fleet.baselines import LeastOutstanding, LongestPrefix, PowerOfTwo, RingWatermark, RoundRobin
+from simulator.fleet.conditions import IDEAL, Conditions
+from simulator.fleet.exact_tidemark import ExactTidemark
 from simulator.fleet.hardware import GpuProfile
 from simulator.fleet.oracle import GreedyOracle
 from simulator.fleet.peers import BlockCost, CacheAware, WeightedScorers
@@ -17,20 +19,29 @@ ORACLE = "oracle"
 
 ROUTERS = 4
 
-Make = Callable[[int, GpuProfile, random.Random], Policy]
+
+class Make(Protocol):
+    def __call__(self, workers: int, profile: GpuProfile, rng: random.Random, conditions: Conditions = ...) -> Policy:
+        """`conditions`: those of the run, as far as an operator would have told a router of them."""
+
 
 POLICIES: dict[str, Make] = {
-    "tidemark": lambda workers, profile, rng: Tidemark(workers, profile, rng=rng),
-    "tidemark_4_routers": lambda workers, profile, rng: Routers(
-        [Tidemark(workers, profile, rng=rng) for _ in range(ROUTERS)], rng=rng
+    "tidemark": lambda workers, profile, rng, conditions=IDEAL: Tidemark(
+        workers, profile, rng=rng, conditions=conditions
     ),
-    "round_robin": lambda workers, profile, rng: RoundRobin(),
-    "least_outstanding": lambda workers, profile, rng: LeastOutstanding(),
-    "power_of_two": lambda workers, profile, rng: PowerOfTwo(rng),
-    "ring_watermark": lambda workers, profile, rng: RingWatermark(workers),
-    "longest_prefix": lambda workers, profile, rng: LongestPrefix(),
-    "cache_aware": lambda workers, profile, rng: CacheAware(),
-    "weighted_scorers": lambda workers, profile, rng: WeightedScorers(rng),
-    "block_cost": lambda workers, profile, rng: BlockCost(rng),
-    ORACLE: lambda workers, profile, rng: GreedyOracle(),
+    "tidemark_exact": lambda workers, profile, rng, conditions=IDEAL: ExactTidemark(
+        workers, profile, rng=rng, conditions=conditions
+    ),
+    "tidemark_4_routers": lambda workers, profile, rng, conditions=IDEAL: Routers(
+        [Tidemark(workers, profile, rng=rng, conditions=conditions) for _ in range(ROUTERS)], rng=rng
+    ),
+    "round_robin": lambda workers, profile, rng, conditions=IDEAL: RoundRobin(),
+    "least_outstanding": lambda workers, profile, rng, conditions=IDEAL: LeastOutstanding(),
+    "power_of_two": lambda workers, profile, rng, conditions=IDEAL: PowerOfTwo(rng),
+    "ring_watermark": lambda workers, profile, rng, conditions=IDEAL: RingWatermark(workers),
+    "longest_prefix": lambda workers, profile, rng, conditions=IDEAL: LongestPrefix(),
+    "cache_aware": lambda workers, profile, rng, conditions=IDEAL: CacheAware(),
+    "weighted_scorers": lambda workers, profile, rng, conditions=IDEAL: WeightedScorers(rng),
+    "block_cost": lambda workers, profile, rng, conditions=IDEAL: BlockCost(rng),
+    ORACLE: lambda workers, profile, rng, conditions=IDEAL: GreedyOracle(),
 }

@@ -3,8 +3,10 @@ and `tidemark`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
+from router.core.exact.event_stream import EventStream
 from simulator.fleet.engine import FleetEngine, Sequence
 from simulator.fleet.workload import Request
 
@@ -36,6 +38,9 @@ class WorkerView:
     active_blocks: int = 0
     """Prompt and answer blocks of the requests under way."""
     sample: Sample | None = None
+    """None before the first, and of a worker that died."""
+    away: bool = False
+    """It died and is not back."""
 
     def cached_blocks(self, request: Request) -> int:
         return self.engine.cache.longest_prefix(request.chain, request.hittable_blocks)
@@ -52,6 +57,7 @@ class Policy:
     """One instance routes one run. Rules that keep state of their own override the hooks."""
 
     def choose(self, request: Request, workers: list[WorkerView], now: float) -> Choice:
+        """One of the workers, which are those that are there, by its index in the fleet."""
         raise NotImplementedError
 
     def first_token(self, sequence: Sequence, now: float) -> None:
@@ -61,7 +67,17 @@ class Policy:
         """The answer ended."""
 
     def sampled(self, workers: list[WorkerView], now: float) -> None:
-        """Samples of all workers arrived."""
+        """Samples of all workers arrived. `workers`: the whole fleet."""
+
+    def followers(self) -> Many[Many[EventStream]]:
+        """What follows the workers' KV events: by router, by worker."""
+        return ()
+
+    def left(self, worker: int, lost: Many[Sequence], now: float) -> None:
+        """The worker died with these requests under way; they are sent again behind this call."""
+
+    def returned(self, worker: int, now: float) -> None:
+        """It is back, with an empty cache."""
 
 
 def least(workers: list[WorkerView], turn: int) -> WorkerView:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence as Many
 
+from router.core.exact.event_stream import EventStream
 from simulator.fleet.engine import Sequence
 from simulator.fleet.policy import Choice, Policy, WorkerView
 from simulator.fleet.tidemark import Tidemark
@@ -43,6 +44,18 @@ class Routers(Policy):
     def sampled(self, workers: list[WorkerView], now: float) -> None:
         for router in self._routers:
             router.sampled(workers, now)
+
+    def followers(self) -> Many[Many[EventStream]]:
+        return [streams for router in self._routers for streams in router.followers()]
+
+    def left(self, worker: int, lost: Many[Sequence], now: float) -> None:
+        for router in self._routers:
+            own = [sequence for sequence in lost if self._asked.get(sequence.request.id) is router]
+            router.left(worker, own, now)
+
+    def returned(self, worker: int, now: float) -> None:
+        for router in self._routers:
+            router.returned(worker, now)
 
     def _share(self, now: float) -> None:
         """Every router's load to all others, as it is at this moment."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from simulator.fleet.agents import AgentWorkload
 from simulator.fleet.calibrated_profile import profile_of
+from simulator.fleet.conditions import IDEAL, Conditions
 from simulator.fleet.conversation import ConversationWorkload
 from simulator.fleet.generated.kinds import KINDS, Kind
 from simulator.fleet.generated.sessions import SessionWorkload
@@ -53,6 +54,7 @@ class Case:
     profile: str
     requests: int
     part: str = SEEN
+    conditions: Conditions = IDEAL
 
     @property
     def setup(self) -> tuple[str, int, float]:
@@ -70,11 +72,12 @@ class Grid:
     requests: int
     """A run, at the rate the load means; a closed loop sends fewer where answers come late."""
     part: str = SEEN
+    conditions: Conditions = IDEAL
 
     def cases(self) -> Iterator[Case]:
         axes = itertools.product(self.traces, self.workers, self.loads, self.policies, self.seeds)
         for trace, workers, load, policy, seed in axes:
-            yield Case(trace, workers, load, policy, seed, self.profile, self.requests, self.part)
+            yield Case(trace, workers, load, policy, seed, self.profile, self.requests, self.part, self.conditions)
 
 
 def sweep(grid: Grid, *, processes: int, progress: Progress = lambda done, total: None) -> dict[Case, RunResult]:
@@ -113,8 +116,16 @@ def _run_all(cases: Sequence[Case], processes: int) -> Iterator[tuple[Case, RunR
 def run_case(case: Case) -> RunResult:
     """Deterministic: the workload depends on the seed, the policy's dice on seed and policy."""
     profile = profile_of(case.profile)
-    policy = POLICIES[case.policy](case.workers, profile, random.Random(f"{case.policy}/{case.seed}"))  # noqa: S311  repeatable
-    return FleetRun(workload_of(case, profile), policy, profile, workers=case.workers).run()
+    dice = random.Random(f"{case.policy}/{case.seed}")  # noqa: S311  repeatable
+    policy = POLICIES[case.policy](case.workers, profile, dice, case.conditions)
+    return FleetRun(
+        workload_of(case, profile),
+        policy,
+        profile,
+        workers=case.workers,
+        conditions=case.conditions,
+        seed=case.seed,
+    ).run()
 
 
 def workload_of(case: Case, profile: GpuProfile) -> Workload:

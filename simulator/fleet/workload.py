@@ -33,6 +33,8 @@ class Request:
     """What a client would send as its session id: the session, or the conversation's second block."""
     block_tokens: int = BLOCK_TOKENS
     """Of a block of `chain`: the grain of the caches that are simulated."""
+    tenant: int = 0
+    """Whose salt is in its names (`salted.py`)."""
 
     @property
     def hittable_blocks(self) -> int:

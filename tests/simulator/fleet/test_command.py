@@ -23,6 +23,17 @@ def test_it_prints_a_table_and_writes_json_and_markdown(tmp_path: Path, capsys: 
     assert page.read_text().startswith("**Goodput relative to the oracle's**")
 
 
+def test_it_runs_under_stated_conditions(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    flags = (
+        "--policies tidemark_exact --event-delay 0.2 --event-loss 0.1 --leave 2:1:3 --tenants 2 --tier-gib 8".split()
+    )
+    assert main([*SMALL, *flags, "--json", str(out)]) == 0
+    [run] = json.loads(out.read_text())["runs"]
+    assert run["conditions"]["event_loss"] == 0.1 and run["conditions"]["departures"][0]["worker"] == 1
+    assert run["finished"] == run["requests"] == 60
+
+
 @pytest.mark.parametrize(
     ("flag", "value", "said"),
     [
@@ -32,6 +43,9 @@ def test_it_prints_a_table_and_writes_json_and_markdown(tmp_path: Path, capsys: 
         ("--load", "much", "not a list of numbers"),
         ("--requests", "4001", "between 1 and 4000"),
         ("--processes", "0", "must be positive"),
+        ("--leave", "3:1", "is not AT:WORKER:AWAY"),
+        ("--event-loss", "1", "between 0 and below 1"),
+        ("--tenants", "0", "at least one tenant"),
     ],
 )
 def test_it_refuses_what_it_cannot_run(flag: str, value: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
