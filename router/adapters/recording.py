@@ -11,17 +11,15 @@ A request that is not kept costs the look-up of its unit; the records of a secon
 from __future__ import annotations
 
 import hashlib
+import random
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from router.call import Call
 from router.contract.recorded import ANCHOR_BYTES, ANCHORS_MAX, RECORDED_MAX, RecordedRequest, anchor_positions
 from router.contract.secrets import FleetKey, framed
 from router.core.model import Grant
 from router.core.sampling import Sampling, Unit
-
-if TYPE_CHECKING:
-    import random
 
 CLIENT_LEFT: Final = "client_disconnect"
 KEYS_MAX: Final = 4_096
@@ -61,7 +59,7 @@ class Recording:
             return
         fingerprint = decision.request.fingerprint
         hashes = _NO_HASHES if fingerprint is None else fingerprint.hashes
-        unit = self._sampling.keeps(hashes, draw=self._rng.random())
+        unit = self._sampling.keeps(hashes, self._rng)
         if unit is None:
             return
         if len(self._records) >= RECORDED_MAX:

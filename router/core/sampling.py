@@ -12,6 +12,7 @@ O(log depths).
 
 from __future__ import annotations
 
+import random
 from typing import Final
 
 DEPTHS: Final = tuple(
@@ -32,6 +33,7 @@ QUIET_S: Final = 30
 """The share doubles after so long below ROOM of the budget."""
 SMOOTHING: Final = 0.2
 ALL: Final = 1 << 64
+_LOW_64: Final = ALL - 1
 
 
 class Unit:
@@ -63,18 +65,20 @@ class Sampling:
         self._stride = 0
         self._seen = 0
         self._heads: dict[int, None] = {}
+        self._places: dict[int, int] = {}
+        """First block → place in DEPTHS of the deepest head that its prompts were last found to have."""
         self._children: dict[int, set[int]] = {}
 
-    def keeps(self, hashes: list[int], *, draw: float) -> Unit | None:
-        """Of a request with these block hashes; `draw`, 0 ≤ x < 1, decides where its text tells no unit."""
+    def keeps(self, hashes: list[int], rng: random.Random) -> Unit | None:
+        """Of a request with these block hashes; dice decide where its text tells no unit."""
         self._seen += 1
         if self._seen > self._skip and self._looks and hashes:
             self._look(hashes)
         depth, head = self._unit(hashes)
         if depth:
-            if hashes[depth - 1] % ALL >= self._threshold:
+            if hashes[depth - 1] & _LOW_64 >= self._threshold:
                 return None
-        elif draw >= self.share:
+        elif rng.random() >= self.share:
             return None
         self._wanted += 1
         if self._tokens < 1:
@@ -107,10 +111,29 @@ class Sampling:
         count = len(hashes)
         if not count:
             return 0, 0
-        heads = self._heads
-        if hashes[0] not in heads:
+        if hashes[0] not in self._heads:
             return 1, 0
-        # Heads are closed towards the front: the deepest one by bisection.
+        place = self._places.get(hashes[0], 0)
+        if not self._ends_at(hashes, place):
+            place = self._places[hashes[0]] = self._deepest(hashes)
+            if len(self._places) > HEADS_MAX:
+                del self._places[next(iter(self._places))]
+        head = DEPTHS[place]
+        if place + 1 < len(DEPTHS) and DEPTHS[place + 1] <= count:
+            return DEPTHS[place + 1], head
+        return (count, head) if count > head else (0, head)
+
+    def _ends_at(self, hashes: list[int], place: int) -> bool:
+        """Whether the prompt's head reaches to this place and no further."""
+        count, heads = len(hashes), self._heads
+        if DEPTHS[place] > count or hashes[DEPTHS[place] - 1] not in heads:
+            return False
+        after = DEPTHS[place + 1] if place + 1 < len(DEPTHS) else count + 1
+        return after > count or hashes[after - 1] not in heads
+
+    def _deepest(self, hashes: list[int]) -> int:
+        """Heads are closed towards the front: the deepest one by bisection."""
+        count, heads = len(hashes), self._heads
         low, high = 0, len(DEPTHS) - 1
         while low < high:
             middle = (low + high + 1) >> 1
@@ -119,10 +142,7 @@ class Sampling:
                 low = middle
             else:
                 high = middle - 1
-        head = DEPTHS[low]
-        if low + 1 < len(DEPTHS) and DEPTHS[low + 1] <= count:
-            return DEPTHS[low + 1], head
-        return (count, head) if count > head else (0, head)
+        return low
 
     def _look(self, hashes: list[int]) -> None:
         self._looks -= 1

@@ -27,7 +27,7 @@ def _conversation(rng: random.Random, head: list[int], turns: int) -> Iterator[l
 
 
 def _second(sampling: Sampling, requests: list[list[int]], rng: random.Random) -> list[bool]:
-    kept = [sampling.keeps(hashes, draw=rng.random()) is not None for hashes in requests]
+    kept = [sampling.keeps(hashes, rng) is not None for hashes in requests]
     sampling.second()
     return kept
 
@@ -56,7 +56,7 @@ def test_beyond_it_sessions_under_one_head_are_kept_or_left_whole() -> None:
         talks = {number: _conversation(rng, head, 5) for number in range(start, start + 20)}
         for _ in range(5):
             for number, talk in talks.items():
-                turns[number].append(sampling.keeps(next(talk), draw=rng.random()) is not None)
+                turns[number].append(sampling.keeps(next(talk), rng) is not None)
             sampling.second()
     by_kept = Counter(sum(kept) for kept in turns.values())
     assert sampling.refused == 0
@@ -82,7 +82,7 @@ def test_prompts_without_text_are_kept_by_the_same_share() -> None:
     for _ in range(40):
         _second(sampling, [[] for _ in range(400)], rng)
     assert sampling.share < 0.1
-    unit = Sampling(per_s=BUDGET).keeps([], draw=0.5)
+    unit = Sampling(per_s=BUDGET).keeps([], rng)
     assert unit is not None and unit.depth == 0
 
 
@@ -90,9 +90,9 @@ def test_the_unit_lies_right_behind_the_head_that_many_share() -> None:
     rng = random.Random(5)
     sampling, head = Sampling(per_s=1e9), _chain(rng, 20)
     for _ in range(CHILDREN_MAX + 2):
-        sampling.keeps(head + _chain(rng, 30), draw=0.0)
+        sampling.keeps(head + _chain(rng, 30), rng)
         sampling.second()
-    unit = sampling.keeps(head + _chain(rng, 30), draw=0.0)
+    unit = sampling.keeps(head + _chain(rng, 30), rng)
     assert unit is not None and (unit.head, unit.depth) == (20, 24)
 
 
@@ -107,7 +107,7 @@ def test_whatever_comes_all_of_it_stays_bounded(shapes: list[list[int]], seed: i
         for branch in shape:
             place = hash((place, branch)) & (2**128 - 1)
             hashes.append(place)
-        unit = sampling.keeps(hashes, draw=rng.random())
+        unit = sampling.keeps(hashes, rng)
         if unit is not None:
             assert 0 <= unit.head < max(1, unit.depth) or not unit.depth
             assert unit.depth <= len(hashes)
