@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import alone, dashboard, in_process, machine, memory, proxy, quality, unseen
+from benchmarks import alone, dashboard, in_process, machine, memory, proxy, quality, recording, unseen
 from benchmarks.proxybench.kit import BenchError
 from benchmarks.report import Report, read_previous, table
 
@@ -29,6 +29,7 @@ GROUPS: dict[str, Callable[[Report], None]] = {
     "exact_decision": in_process.measure_exact_decision,
     "events": in_process.measure_events,
     "memory": memory.measure,
+    "recording": recording.measure_recording,
     "unseen": unseen.measure,
     "quality": quality.measure,
     "snapshot": alone.measure_snapshot,
