@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from controlplane.telemetry import recorded
@@ -113,3 +114,14 @@ def test_what_is_old_goes_and_then_the_oldest_beyond_the_size(monkeypatch: pytes
     monkeypatch.setattr(recorded, "BYTES_MAX", sum(sizes[:2]))
     expire_rollups()
     assert list(RecordedChunk.objects.order_by("-start").values_list("size_bytes", flat=True)) == sizes[:2]
+
+
+def test_the_command_exports_a_file_or_says_that_there_is_nothing(tmp_path: Path) -> None:
+    now = timezone.now()
+    _tell(now, _request(now), _request(now, "globex"))
+    path = tmp_path / "recorded.jsonl.gz"
+    call_command("recorded", "export", str(path), "--tenant", "globex", verbosity=0)
+    assert [request.tenant for request in load(str(path)).requests] == ["globex"]
+    for wrong in (["--pool", "none"], ["--since", "yesterday"], ["--limit", "0"]):
+        with pytest.raises(CommandError):
+            call_command("recorded", "export", str(path), *wrong)
