@@ -25,9 +25,8 @@ def test_it_prints_a_table_and_writes_json_and_markdown(tmp_path: Path, capsys: 
 
 def test_it_runs_under_stated_conditions(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    flags = (
-        "--policies tidemark_exact --event-delay 0.2 --event-loss 0.1 --leave 2:1:3 --tenants 2 --tier-gib 8".split()
-    )
+    flags = ["--policies", "tidemark_exact", "--event-delay", "0.2", "--event-loss", "0.1", "--leave", "2:1:3"]
+    flags += ["--tenants", "2", "--tier-gib", "8"]
     assert main([*SMALL, *flags, "--json", str(out)]) == 0
     [run] = json.loads(out.read_text())["runs"]
     assert run["conditions"]["event_loss"] == 0.1 and run["conditions"]["departures"][0]["worker"] == 1
