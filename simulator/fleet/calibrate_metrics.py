@@ -126,15 +126,17 @@ def interval(before: Page, after: Page) -> Interval:
     if capacity is None:
         notes.append("cache_config_info tells no blocks: KV capacity unknown")
     ttft_s, queue_s, prefill_s = _mean(grew, TTFT), _mean(grew, QUEUE), _mean(grew, PREFILL)
-    known = prefill is not None and ttft_s is not None and queue_s is not None and prefill_s is not None
+    overhead_s = queued_share = None
+    if prefill is not None and ttft_s and queue_s is not None and prefill_s is not None:
+        overhead_s, queued_share = max(0.0, ttft_s - queue_s - prefill_s), queue_s / ttft_s
     return Interval(
         requests=requests,
         prefill=prefill,
-        overhead_s=max(0.0, ttft_s - queue_s - prefill_s) if known else None,
+        overhead_s=overhead_s,
         step_s=step_s,
         batch=_ratio(grew.get(GENERATED), grew.get(f"{ITERATIONS}_count")),
         context_tokens=_context(grew),
-        queued_share=queue_s / ttft_s if known and ttft_s else None,
+        queued_share=queued_share,
         kv_capacity_tokens=capacity,
         notes=notes,
     )

@@ -57,13 +57,6 @@ class Served:
     ttft_s: float
     step_s: float | None = None
     """Between the tokens of its answer, in the mean; None for a single token."""
-    waited_s: float = 0.0
-    """Of `ttft_s`: for cores that something else had."""
-
-    @property
-    def own_s(self) -> float:
-        """To the first token on free cores."""
-        return self.ttft_s - self.waited_s
 
 
 Group = list[Asked]
@@ -91,8 +84,6 @@ class Comparison:
     ttft_ratio_low: float
     ttft_ratio_high: float
     """Nine tenths of the turns lie between."""
-    waited_share: float
-    """Of the real times, taken from them: for cores that something else had."""
     fit: PrefillFit
     step_s: float
 
@@ -174,7 +165,7 @@ def calibrated(
     if not steps:
         raise ValueError("no calibrating request had an answer of two tokens")
     step_s = statistics.median(steps)
-    points = [PrefillPoint(len(asked.prompt) - was.hit_tokens, was.hit_tokens, was.own_s) for asked, was in alone]
+    points = [PrefillPoint(len(asked.prompt) - was.hit_tokens, was.hit_tokens, was.ttft_s) for asked, was in alone]
     fit = fit_prefill(points, step_s=step_s, batch_tokens=facts.batch_tokens)
     if fit is None:
         raise ValueError("the calibrating requests show no cost of a prompt token")
@@ -245,7 +236,7 @@ def compared(groups: Sequence[Group], real: Sequence[Sequence[Served]], facts: W
         for member, (asked, was, would) in enumerate(zip(group, answers, models, strict=True)):
             if not asked.calibrates:
                 turns.setdefault((number % a_round, member), []).append((was, would))
-    real_s = [statistics.median(was.own_s for was, _ in turn) for turn in turns.values()]
+    real_s = [statistics.median(was.ttft_s for was, _ in turn) for turn in turns.values()]
     model_s = [statistics.median(would.ttft_s for _, would in turn) for turn in turns.values()]
     ratios = sorted(model / was for model, was in zip(model_s, real_s, strict=True))
     pairs = [pair for turn in turns.values() for pair in turn]
@@ -257,7 +248,6 @@ def compared(groups: Sequence[Group], real: Sequence[Sequence[Served]], facts: W
         ttft_ratio_mean=sum(model_s) / sum(real_s),
         ttft_ratio_low=ratios[len(ratios) // 20],
         ttft_ratio_high=ratios[-1 - len(ratios) // 20],
-        waited_share=sum(was.waited_s for was, _ in pairs) / sum(was.ttft_s for was, _ in pairs),
         fit=fit,
         step_s=profile.decode_base_s,
     )

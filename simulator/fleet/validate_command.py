@@ -18,7 +18,7 @@ from simulator.fleet.calibrate_metrics import MetricsError
 from simulator.fleet.calibrated_profile import ProfileFile, write_profile
 from simulator.fleet.hardware import H200_8B
 from simulator.fleet.validate import Comparison, Shape, calibrated, compared, plan
-from simulator.fleet.validate_wire import ValidationError, Worker, ask_all, facts_of
+from simulator.fleet.validate_wire import ValidationError, ask_all, facts_of
 
 TTFT_RATIO_OFF_MAX = 0.25
 """How far the mean of simulated times may be from the mean of the real ones."""
@@ -27,7 +27,6 @@ TTFT_RATIO_OFF_MAX = 0.25
 def add_validate(subcommands: Any) -> None:  # argparse names the type of add_subparsers() only privately
     parser = subcommands.add_parser("validate", help="the modelled fleet against vLLM workers that run and are idle")
     parser.add_argument("--url", action="append", required=True, help="of a worker; repeat it for several alike")
-    parser.add_argument("--pid", action="append", type=int, help="of each worker's process, where it runs here")
     parser.add_argument("--model", required=True)
     parser.add_argument("--batch-tokens", type=int, default=2_048, help="the workers' --max-num-batched-tokens")
     parser.add_argument("--conversations", type=int, choices=range(1, 65), metavar="1…64", default=8)
@@ -39,16 +38,13 @@ def add_validate(subcommands: Any) -> None:  # argparse names the type of add_su
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the measured profile, for --profile")
-    parser.set_defaults(run=lambda options: _run(parser, options))
+    parser.set_defaults(run=_run)
 
 
-def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    if options.pid and len(options.pid) != len(options.url):
-        parser.error("--pid is given for every --url or for none, in the same order")
-    workers = [Worker(*each) for each in zip(options.url, options.pid or [None] * len(options.url), strict=True)]
+def _run(options: argparse.Namespace) -> int:
     shape = Shape(len(options.url), options.conversations, options.turns, options.rounds, options.seed)
     try:
-        found, profile = asyncio.run(validate(workers, options.model, shape, batch_tokens=options.batch_tokens))
+        found, profile = asyncio.run(validate(options.url, options.model, shape, batch_tokens=options.batch_tokens))
     except (ValidationError, MetricsError, ValueError, httpx.HTTPError) as error:
         print(f"validate: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
@@ -59,14 +55,14 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 
 async def validate(
-    workers: Sequence[Worker], model: str, shape: Shape, *, batch_tokens: int
+    urls: Sequence[str], model: str, shape: Shape, *, batch_tokens: int
 ) -> tuple[Comparison, ProfileFile]:
     """Raises ValidationError, MetricsError, ValueError or httpx.HTTPError."""
     text = random.Random()  # noqa: S311  no secret, and no other run's text, which would be in the caches
     async with httpx.AsyncClient(timeout=30, trust_env=False) as client:
-        facts = await facts_of(client, workers[0].url, batch_tokens=batch_tokens)
+        facts = await facts_of(client, urls[0], batch_tokens=batch_tokens)
         groups = plan(shape, facts, text=text)
-        real = await ask_all(client, workers, model, groups)
+        real = await ask_all(client, urls, model, groups)
     found = compared(groups, real, facts, shape)
     profile, fit = calibrated(groups, real, facts)
     measured = ["prefill_tokens_per_s", "attention_doubling_tokens", "decode_base_s", "kv_capacity_tokens"]
@@ -83,7 +79,6 @@ def text(found: Comparison) -> str:
         f"hit tokens equal in {found.equal_hits} of {found.requests} requests ({found.hit_tokens:,} tokens hit)",
         f"TTFT, simulated ÷ real: {found.ttft_ratio_mean:.2f} of the means, {found.ttft_ratio_median:.2f} in the"
         f" median, nine tenths {found.ttft_ratio_low:.2f} to {found.ttft_ratio_high:.2f}",
-        f"{100 * found.waited_share:.0f} % of the real times were waiting for cores, and are left out",
         f"fitted on {fit.points} lengths: {fit.tokens_per_s:,.0f} tokens/s, attention doubles at"
         f" {fit.attention_doubling_tokens:,}, {1_000 * fit.overhead_s:.1f} ms a request, {1_000 * found.step_s:.1f} ms"
         f" a step; off by {100 * fit.error:.0f} % in the median",

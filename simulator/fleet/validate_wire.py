@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -13,7 +12,6 @@ import msgspec
 
 from simulator.fleet.calibrate_metrics import Page, read_page
 from simulator.fleet.validate import ANSWER_TOKENS, Asked, Group, Served, WorkerFacts
-from simulator.fleet.validate_waiting import waited_for_cores_s
 
 TIMEOUT_S = 300.0
 LINE_PREFIX = "data: "
@@ -39,18 +37,8 @@ async def facts_of(client: httpx.AsyncClient, url: str, *, batch_tokens: int) ->
     return WorkerFacts(block_tokens, kv_blocks, min(prompt_tokens_max, kv_blocks * block_tokens), batch_tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
-    url: str
-    pid: int | None = None
-    """Of its process, where it runs on this machine: what it waited for cores is taken from its times."""
-
-    def waited_s(self) -> float:
-        return 0.0 if self.pid is None else waited_for_cores_s(self.pid)
-
-
 async def ask_all(
-    client: httpx.AsyncClient, workers: Sequence[Worker], model: str, groups: Sequence[Group]
+    client: httpx.AsyncClient, urls: Sequence[str], model: str, groups: Sequence[Group]
 ) -> list[list[Served]]:
     """Group by group; fills in each request's prompt and answer. Raises ValidationError."""
     said: dict[int, tuple[int, ...]] = {}
@@ -58,14 +46,13 @@ async def ask_all(
     for group in groups:
         for asked in group:
             asked.prompt = said.get(asked.conversation, ()) + asked.fresh
-        found.append(await asyncio.gather(*(_ask(client, workers[asked.worker], model, asked) for asked in group)))
+        found.append(await asyncio.gather(*(_ask(client, urls[asked.worker], model, asked) for asked in group)))
         for asked in group:
             said[asked.conversation] = asked.prompt + asked.answer
     return found
 
 
-async def _ask(client: httpx.AsyncClient, worker: Worker, model: str, asked: Asked) -> Served:
-    url = worker.url
+async def _ask(client: httpx.AsyncClient, url: str, model: str, asked: Asked) -> Served:
     body = {
         "model": model,
         "prompt": list(asked.prompt),
@@ -79,7 +66,6 @@ async def _ask(client: httpx.AsyncClient, worker: Worker, model: str, asked: Ask
     answer: list[int] = []
     text = ""
     usage: dict[str, Any] = {}  # Any: JSON
-    waited_before_s, waited_s = worker.waited_s(), 0.0
     began = time.perf_counter()
     at: list[float] = []
     async with client.stream("POST", f"{url}/v1/completions", json=body, timeout=TIMEOUT_S) as response:
@@ -91,13 +77,11 @@ async def _ask(client: httpx.AsyncClient, worker: Worker, model: str, asked: Ask
             chunk = msgspec.json.decode(line.removeprefix(LINE_PREFIX))
             for choice in chunk.get("choices", ()):
                 at.append(time.perf_counter())
-                if len(at) == 1:
-                    waited_s = worker.waited_s() - waited_before_s
                 answer += choice.get("token_ids") or ()
                 text += choice.get("text") or ""
             usage = chunk.get("usage") or usage
     asked.answer = tuple(answer or await _tokens_of(client, url, model, text))
-    return _served(url, usage, [moment - began for moment in at], len(asked.answer), waited_s)
+    return _served(url, usage, [moment - began for moment in at], len(asked.answer))
 
 
 async def _tokens_of(client: httpx.AsyncClient, url: str, model: str, text: str) -> list[int]:
@@ -107,9 +91,9 @@ async def _tokens_of(client: httpx.AsyncClient, url: str, model: str, text: str)
     return tokens
 
 
-def _served(url: str, usage: dict[str, Any], at_s: Sequence[float], answer_tokens: int, waited_s: float) -> Served:
+def _served(url: str, usage: dict[str, Any], at_s: Sequence[float], answer_tokens: int) -> Served:
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
     if cached is None or not at_s:
         raise ValidationError(f"{url} does not tell cached tokens: start it with --enable-prompt-tokens-details")
     step_s = (at_s[-1] - at_s[0]) / (answer_tokens - 1) if answer_tokens > 1 and len(at_s) > 1 else None
-    return Served(cached, at_s[0], step_s, waited_s=min(waited_s, at_s[0]))
+    return Served(cached, at_s[0], step_s)
