@@ -42,7 +42,7 @@ class RowSet:
         found = {}
         for part in _parts(keys):
             with connection.cursor() as cursor:
-                cursor.execute(self._select, [_text([[_stored(value) for value in key] for key in part])])
+                cursor.execute(self._select, [_text(_stored_keys(part))])
                 for place, *values in cursor.fetchall():
                     found[part[place]] = self._row(values)
         return found
@@ -56,34 +56,38 @@ class RowSet:
     def upsert(self, rows: Sequence[tuple[Key, Mapping[str, Any]]]) -> None:
         """Writes each row whole: a value that is missing gets the field's default. No key may come twice."""
         for part in _parts(rows):
-            if connection.vendor == "postgresql":
-                records = [dict(zip(self._written, self._record(key, row), strict=True)) for key, row in part]
-                with connection.cursor() as cursor:
+            with connection.cursor() as cursor:
+                if connection.vendor == "postgresql":
+                    records = [self._record(key, row) for key, row in part]
                     cursor.execute(self._insert_records, [_text(records)])
-            else:
-                with connection.cursor() as cursor:
-                    cursor.executemany(self._insert, [self._native(key, row) for key, row in part])
+                else:
+                    cursor.executemany(self._insert, [self._native(self._record(key, row)) for key, row in part])
 
-    def _record(self, key: Key, row: Mapping[str, Any]) -> list[Any]:
-        values = [row.get(name, default) for name, default in self._defaults]
-        return [*key, *values, *self.also_inserted.values()]
+    def _record(self, key: Key, row: Mapping[str, Any]) -> Row:
+        """Column → value."""
+        return {**self._begun, **row, **dict(zip(self._key_columns, key, strict=True))}
 
-    def _native(self, key: Key, row: Mapping[str, Any]) -> list[Any]:
-        record = [_stored(value) for value in self._record(key, row)]
+    def _native(self, record: Row) -> list[Any]:
+        values = [_stored(record[column]) for column in self._written]
         for index in self._json_written:
-            if record[index] is not None:
-                record[index] = _text(record[index])
-        return record
+            if values[index] is not None:
+                values[index] = _text(values[index])
+        return values
 
     # The statements: made of the model's own names alone, once for each set.
 
     @cached_property
-    def _defaults(self) -> list[tuple[str, Any]]:
-        return [(name, self._field(name).get_default()) for name in self.values]
+    def _begun(self) -> Row:
+        """What a row has where it is not told otherwise. Its fields are named like their columns."""
+        return {name: self._field(name).get_default() for name in self.values} | dict(self.also_inserted)
+
+    @cached_property
+    def _key_columns(self) -> list[str]:
+        return [self._column(name) for name in self.keys]
 
     @cached_property
     def _written(self) -> list[str]:
-        return [self._field(name).column for name in (*self.keys, *self.values, *self.also_inserted)]
+        return [self._column(name) for name in (*self.keys, *self.values, *self.also_inserted)]
 
     @cached_property
     def _json_values(self) -> list[int]:
@@ -152,6 +156,12 @@ def _parts[T](items: Sequence[T]) -> Iterator[Sequence[T]]:
 
 def _text(value: object) -> str:
     return _encode(value).decode()
+
+
+def _stored_keys(keys: Sequence[Key]) -> Sequence[Sequence[Any]]:
+    if connection.vendor == "postgresql":
+        return keys
+    return [[_stored(value) for value in key] for key in keys]
 
 
 def _stored(value: Any) -> Any:

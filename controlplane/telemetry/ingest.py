@@ -6,9 +6,10 @@ and they are skipped. Cost: about a dozen statements a batch, whatever its size,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from django.db import transaction
 from controlplane.fleet.findings import Observation, observe
 from controlplane.telemetry.breaks import add_breaks
 from controlplane.telemetry.kv_status import store_kv_status
-from controlplane.telemetry.merge import Contribution, Values
+from controlplane.telemetry.merge import Contribution, Key, Values
 from controlplane.telemetry.models import DecisionRecord, SourceProgress
 from controlplane.telemetry.rollups import (
     EVICTION_TABLE,
@@ -38,6 +39,7 @@ from controlplane.telemetry.shipment_check import (
 from controlplane.telemetry.shipment_sinks import hand_over
 from controlplane.telemetry.slices import SLICE_FIELDS, slice_contributions
 from controlplane.telemetry.tenant_totals import TENANT_TABLE, tenant_contributions
+from router.contract.histogram import Buckets
 from router.contract.telemetry import DecisionSample, KvRow, PrefixHeat, RequestRow, Shipment
 
 INGEST_LOCK_ID = 0x54494445_00000004
@@ -47,6 +49,10 @@ _REQUEST_SUMS = tuple(
     for name in RequestRow.__struct_fields__
     if name not in (*_REQUEST_DIMS, *HISTOGRAMS, *SLICE_FIELDS, "errors", "spills")
 )
+
+_dims_of: Callable[[RequestRow], Key] = attrgetter(*_REQUEST_DIMS)
+_sums_of: Callable[[RequestRow], tuple[float, ...]] = attrgetter(*_REQUEST_SUMS)
+_histograms_of: Callable[[RequestRow], tuple[Buckets, ...]] = attrgetter(*HISTOGRAMS)
 
 _HEAT_FIELDS = (
     "head_tokens", "prompt_tokens", "hit_tokens", "queue_ms", "spills", "placed", "load", "homes", "holders",
@@ -145,12 +151,15 @@ def _add_rows(shipments: Sequence[Shipment], now: datetime) -> None:
 
 
 def request_contribution(at_s: float, row: RequestRow) -> Contribution:
-    values: Values = {name: value for name in _REQUEST_SUMS if (value := getattr(row, name))}
-    for name in HISTOGRAMS:
-        if buckets := getattr(row, name):
+    values: Values = {name: value for name, value in zip(_REQUEST_SUMS, _sums_of(row), strict=True) if value}
+    for name, buckets in zip(HISTOGRAMS, _histograms_of(row), strict=True):
+        if buckets:
             values[name] = _text_keys(buckets)
-    values["errors"], values["spills"] = closed_errors(row), closed_spills(row)
-    return Contribution(at_s=at_s, dims=tuple(getattr(row, name) for name in _REQUEST_DIMS), values=values)
+    if row.errors:
+        values["errors"] = closed_errors(row)
+    if row.spills:
+        values["spills"] = closed_spills(row)
+    return Contribution(at_s, _dims_of(row), values)
 
 
 def _text_keys(buckets: Mapping[int, int]) -> dict[str, int]:

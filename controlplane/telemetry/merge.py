@@ -115,6 +115,12 @@ def merge_into(shape: Shape, row: Values, values: Mapping[str, Any]) -> None:
     The row keeps no reference to a dict of `values`; its own dicts are added to in place.
     """
     how = shape.how
+    if not row:
+        row.update({name: value for name, value in values.items() if name in how})
+        for name in shape.dicts:
+            if name in row:
+                _own_counts(row, name)
+        return
     for name, value in values.items():
         kind = how.get(name)
         if kind is SUMS:
@@ -126,6 +132,14 @@ def merge_into(shape: Shape, row: Values, values: Mapping[str, Any]) -> None:
             row[name] = max(row.get(name, 0), value)
         elif kind is LASTS:
             row[name] = value
+
+
+def _own_counts(row: Values, name: str) -> None:
+    counts = row[name]
+    if counts:
+        row[name] = dict(counts)
+    else:
+        del row[name]
 
 
 def _add_counts(row: Values, name: str, counts: Mapping[str, float]) -> None:
@@ -164,6 +178,9 @@ def widened(
     found: dict[tuple[int, Key], Values] = {}
     for start, dims in sorted(rows, key=lambda key: key[0]):
         if start >= since_s:
-            into = found.setdefault((start // width_s * width_s, dims), {})
+            key = (start // width_s * width_s, dims)
+            into = found.get(key)
+            if into is None:
+                into = found[key] = {}
             merge_into(shape, into, rows[(start, dims)])
     return found

@@ -6,10 +6,10 @@ contributions and the size of the fleet. Runs inside the caller's transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from django.db import connection, models
 
@@ -98,11 +98,11 @@ def add(table: Table, contributions: Sequence[Contribution], *, now_s: float) ->
     if not contributions:
         return
     lock_until_commit(table.lock_id)
-    changes = _in_widths(table, contributions, now_s)
-    differences = _add_rows(table, changes)
+    finer = grouped(table.shape, contributions, width_s=min(table.kept))
+    differences = _add_rows(table, _in_widths(table, finer, now_s))
     if table.margin:
         lock_until_commit(table.margin.table.lock_id)
-        _add_rows(table.margin.table, _in_margin(table.margin, changes, differences))
+        _add_rows(table.margin.table, _in_margin(table.margin, finer, differences, now_s))
 
 
 def lock_until_commit(lock_id: int) -> None:
@@ -112,23 +112,26 @@ def lock_until_commit(lock_id: int) -> None:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [lock_id])
 
 
-def _in_widths(table: Table, contributions: Sequence[Contribution], now_s: float) -> dict[Place, Values]:
-    """What is to be added to each row. A wider row is the sum of finer ones: contributions are gone through once."""
-    finest_s = min(table.kept)
-    finer = grouped(table.shape, contributions, width_s=finest_s)
-    changes = {}
+def _in_widths(table: Table, finer: Mapping[tuple[int, Key], Values], now_s: float) -> dict[Place, Values]:
+    """What is to be added to each row. A wider row is the sum of the finest: contributions are gone through once."""
+    changes: dict[Place, Values] = {}
     for width_s, kept_s in table.kept.items():
         rows = widened(table.shape, finer, width_s=width_s, since_s=now_s - kept_s)
         changes.update({(width_s, start, dims): values for (start, dims), values in rows.items()})
     return changes
 
 
-def _in_margin(margin: Margin, changes: dict[Place, Values], differences: dict[Place, Values]) -> dict[Place, Values]:
-    found: dict[Place, Values] = {}
-    for added in (changes, differences):
-        for (width_s, start, dims), values in added.items():
-            merge_into(margin.table.shape, found.setdefault((width_s, start, margin.dims_of(dims)), {}), values)
-    return found
+def _in_margin(
+    margin: Margin, finer: Mapping[tuple[int, Key], Values], differences: Mapping[Place, Values], now_s: float
+) -> dict[Place, Values]:
+    shape = margin.table.shape
+    fewer: dict[tuple[int, Key], Values] = {}
+    for (start, dims), values in finer.items():
+        merge_into(shape, fewer.setdefault((start, margin.dims_of(dims)), {}), values)
+    changes = _in_widths(margin.table, fewer, now_s)
+    for (width_s, start, dims), values in differences.items():
+        merge_into(shape, changes.setdefault((width_s, start, margin.dims_of(dims)), {}), values)
+    return changes
 
 
 def _add_rows(table: Table, changes: dict[Place, Values]) -> dict[Place, Values]:
@@ -149,5 +152,6 @@ def _add_rows(table: Table, changes: dict[Place, Values]) -> dict[Place, Values]
     return differences
 
 
+@lru_cache(maxsize=256)
 def _time(unix_s: int) -> datetime:
     return datetime.fromtimestamp(unix_s, UTC)

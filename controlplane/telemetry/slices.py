@@ -45,13 +45,15 @@ def _dims(router: str, row: RequestRow) -> Iterator[Key]:
 
 
 def _values(row: RequestRow) -> Values:
-    values: Values = {name: getattr(row, name) for name in _SUMS}
+    values: Values = {name: value for name in _SUMS if (value := getattr(row, name))}
     values["requests"], values["prompt_tokens"] = row.hit_known, row.hit_prompt_tokens
     values["unknown_prompt_tokens"] = max(row.prompt_tokens - row.hit_prompt_tokens, 0)
-    values["routing_loss"] = closed_losses(row)
+    if row.routing_loss:
+        values["routing_loss"] = closed_losses(row)
     for name in ("hit_size", "cohorts"):
         counts: Mapping[int, int] = getattr(row, name)
-        values[name] = {str(key): count for key, count in counts.items()}
+        if counts:
+            values[name] = {str(key): count for key, count in counts.items()}
     return values
 
 
