@@ -9,14 +9,14 @@ import json
 
 import pytest
 
-from benchmarks import alone
+from benchmarks import alone, fleet_scale, ingestion
 from benchmarks.__main__ import GROUPS, LONG, chosen
 from benchmarks.poll_scale import Result
 from benchmarks.proxybench.kit import BenchError
 from benchmarks.report import Report, table
 from benchmarks.revocation.__main__ import PHASES
 
-QUICK = {"proxy", "decision", "exact_decision", "events", "memory", "unseen", "quality", "snapshot"}
+QUICK = {"proxy", "decision", "exact_decision", "events", "memory", "recording", "unseen", "quality", "snapshot"}
 
 
 def options(**given: object) -> argparse.Namespace:
@@ -34,7 +34,7 @@ def test_long_groups_run_where_they_are_asked_for() -> None:
     assert chosen(options(only=["revocation"])) == ["revocation"]
 
 
-@pytest.mark.parametrize("module", ["control_scale", "revocation", "poll_scale", "dashboard"])
+@pytest.mark.parametrize("module", ["control_scale", "revocation", "poll_scale", "ingestion", "fleet_scale"])
 def test_what_a_group_runs_is_there(module: str) -> None:
     assert importlib.util.find_spec(f"benchmarks.{module}")
 
@@ -113,9 +113,30 @@ def test_a_benchmark_may_name_its_measures_itself() -> None:
     report = Report(rounds=1)
     measures = [
         {"name": "records", "unit": "/s", "ours": 5_961.0, "bar": 5_000, "at_least": True},
-        {"name": "memory", "unit": "GiB", "ours": 5.0, "bar": 4},
         {"name": "requests", "unit": "/min", "ours": None, "bar": 100_000, "at_least": True, "why": "not compiled"},
+        {"name": "records of CPU", "unit": "/s", "ours": 7_250.0},
     ]
     alone.say_measures(report, "simulator", {"measures": measures, "load": 1})
-    assert verdicts(report) == {"records": True, "memory": False, "requests": None}
+    assert verdicts(report) == {"records": True, "requests": None, "records of CPU": None}
     assert "requests: not compiled" in table(report, {}) and report.notes["simulator"]["load"] == 1
+
+
+def test_ingestion_has_its_bars() -> None:
+    report = Report(rounds=1)
+    results = [ingestion.Result(case.name, 20_000, 5.0, 2.0, stored=case is not ingestion.CASES[1])
+               for case in ingestion.CASES]  # fmt: skip
+    alone.say_measures(report, "ingestion", {"measures": ingestion.measures(results)})
+    found = verdicts(report)
+    assert len(found) == 2 * len(ingestion.CASES)
+    assert [found[f"ingestion, {case.name}"] for case in ingestion.CASES] == [False, False, None]
+
+
+def test_the_simulator_has_its_bars() -> None:
+    report = Report(rounds=1)
+    quick = fleet_scale.Figures("kb8k", 64, 7_500, 3.0, 0.4, compiled=True, load_average=1.0)
+    large = fleet_scale.Figures("weka", 1_024, 20_000, 60.0, 4.1, compiled=True, load_average=1.0)
+    alone.say_measures(report, "simulator", {"measures": fleet_scale.measures([quick], large)})
+    assert verdicts(report) == {
+        "simulator, kb8k, 64 workers": True,
+        "simulator, weka, 1,024 workers, most memory": False,
+    }
