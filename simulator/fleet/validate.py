@@ -137,14 +137,13 @@ def _round(shape: Shape, facts: WorkerFacts, text: random.Random, *, first_conve
     return groups
 
 
-def _calibrating(shape: Shape, facts: WorkerFacts, text: random.Random, conversation: int) -> Iterator[Group]:
+def _calibrating(shape: Shape, facts: WorkerFacts, text: random.Random, first_conversation: int) -> Iterator[Group]:
     """For each length a prompt that nobody knows, then the same with a longer tail, on one worker after the other."""
-    for share in itertools.cycle(CALIBRATION_SHARES):
-        conversation += 1
+    for number, share in enumerate(itertools.cycle(CALIBRATION_SHARES)):
         length = int(share * facts.prompt_tokens_max)
         first = int(CONTEXT_SHARE * length)
         for fresh in (_tokens(text, first), _tokens(text, length - first - ANSWER_TOKENS)):
-            yield [Asked(conversation % shape.workers, conversation, fresh, calibrates=True)]
+            yield [Asked(number % shape.workers, first_conversation + number, fresh, calibrates=True)]
 
 
 def _tokens(dice: random.Random, count: int) -> tuple[int, ...]:
