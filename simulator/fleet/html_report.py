@@ -158,9 +158,9 @@ def _verdicts(verdicts: Sequence[Verdict]) -> str:
         return ""
     words = {True: '<span class="met">✓ met</span>', False: '<span class="missed">✗ missed</span>', None: "–"}
     lines = [
-        [html.escape(each.name), html.escape(each.ours), html.escape(each.bar), words[each.met]] for each in verdicts
+        [html.escape(each.name), words[each.met], html.escape(each.ours), html.escape(each.bar)] for each in verdicts
     ]
-    return "<h2>Bars</h2>\n" + _table("Bars of the default policy", ["bar", "reached", "asked", ""], lines, "words")
+    return "<h2>Bars</h2>\n" + _table("Bars of the default policy", ["bar", "met", "reached", "asked"], lines, "words")
 
 
 def _overall(rows: Sequence[Row]) -> str:
@@ -192,7 +192,7 @@ def _tables(rows: Sequence[Row]) -> str:
 def _table(caption: str, heads: Sequence[str], lines: Sequence[Sequence[str]], kind: str = "") -> str:
     """Cells are HTML. A table wider than the page scrolls by itself, by keyboard too."""
     caption = html.escape(caption)
-    head = "".join(f'<th scope="col">{cell}</th>' if cell else "<td></td>" for cell in heads)
+    head = "".join(f'<th scope="col">{cell}</th>' for cell in heads)
     body = "\n".join(
         f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
         for first, *cells in lines

@@ -16,7 +16,8 @@ from simulator.fleet.table import Row
 Json = dict[str, Any]  # Any: a Plotly figure
 MARKS = (
     ("circle", "●"), ("square", "■"), ("diamond", "◆"), ("triangle-up", "▲"), ("triangle-down", "▼"), ("cross", "✚"),
-    ("x", "✖"), ("star", "★"), ("hexagon", "⬢"), ("pentagon", "⬟"), ("bowtie", "⧓"),
+    ("x", "✖"), ("star", "★"), ("hexagon", "⬢"), ("pentagon", "⬟"), ("bowtie", "⧓"), ("circle-open", "○"),
+    ("square-open", "□"), ("diamond-open", "◇"),
 )  # fmt: skip
 """Plotly's name and the character that looks like it."""
 DASHES = ("solid", "dot", "dash", "dashdot")

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from simulator.fleet.html_report import Verdict, as_html
+from simulator.fleet.policies import POLICIES
 from simulator.fleet.table import Row
 from tests.simulator.fleet.scenes import row
 
@@ -75,6 +76,14 @@ def test_every_figure_is_there_as_text_and_what_is_unknown_is_a_dash() -> None:
 def test_without_an_oracle_the_share_of_good_requests_is_drawn() -> None:
     text = page(row(trace="weka", goodput_of_oracle=None, good_share=0.4))
     assert "Share of good requests" in text and "Over all set-ups" not in text
+
+
+def test_every_policy_has_a_mark_and_a_colour_of_its_own() -> None:
+    text = page(*(row(policy=policy) for policy in POLICIES))
+    marks = re.findall(r'<li><span class="(p\d+)" aria-hidden="true">(.)</span> (\w+)</li>', text)
+    assert {name for *_, name in marks} == set(POLICIES)
+    assert len({mark for _, mark, _ in marks}) == len({colour for colour, *_ in marks}) == len(POLICIES)
+    assert all(f"--{colour}: #" in text and f".{colour} {{" in text for colour, *_ in marks)
 
 
 def test_a_policy_has_the_same_mark_in_every_report() -> None:
