@@ -103,9 +103,10 @@ def _page(request: HttpRequest, state: PageState, form: Form, *, status: int = 2
     if state.tenant:
         found = found.filter(tenant=state.tenant)
     rows = Paginator(found, PAGE_ROWS).get_page(state.page_number)
-    rows.object_list = [Row(note, _around(note, state)) for note in rows.object_list]
+    noted = [Row(note, _around(note, state)) for note in rows.object_list]
     return page(
-        request, "notes", "dashboard/notes.html", panels=False, status=status, rows=rows, form=form,
+        request, "notes", "dashboard/notes.html", panels=False, status=status, rows=rows, noted=noted,
+        form=form,
         paging_query=state.query(page=""),
     )  # fmt: skip
 
