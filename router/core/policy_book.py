@@ -157,7 +157,7 @@ class PolicyBook:
         key, secret = own or spare or (_DUMMY_ID, _DUMMY_SECRET)
         grant = snapshot.keys.get(key, self._no_grant)
         fits = hmac.compare_digest(grant.hash.encode(), self._fleet_key.api_key_hash(key, secret).encode())
-        # Both texts are split and both questions asked of all: what is skipped would be read off the answer's time (S12).
+        # Both texts are split and both questions asked of all: what is skipped shows in the answer's time (S12).
         active = _is_active(snapshot, grant, now)
         if not (fits and active):
             raise InvalidKey(_INVALID_KEY)
