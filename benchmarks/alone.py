@@ -109,7 +109,15 @@ def _run_module(module: str) -> _Json:
         errors.seek(0)
         said = errors.read().strip().splitlines()
     try:
-        return json.loads(done.stdout)
+        return json.loads(figures_in(done.stdout))
     except ValueError:
         reason = said[-1] if said else "no reason given"
         raise BenchError(f"{module} ended with {done.returncode} without figures: {reason}") from None
+
+
+def figures_in(printed: str) -> str:
+    """The JSON object behind what the parts under measurement logged."""
+    if printed.startswith("{"):
+        return printed
+    _, brace, rest = printed.partition("\n{")
+    return brace + rest

@@ -49,6 +49,12 @@ def test_a_benchmark_that_prints_no_figures_says_why() -> None:
         alone._run_module("benchmarks.ports")
 
 
+@pytest.mark.parametrize("logged", ["", "snapshot_in_force version=1\nunit={1}\n"])
+def test_figures_are_found_behind_a_log(logged: str) -> None:
+    printed = logged + json.dumps({"measures": [{"name": "a"}]}, indent=1)
+    assert json.loads(alone.figures_in(printed)) == {"measures": [{"name": "a"}]}
+
+
 def snapshot_figures(**changed: object) -> dict[str, object]:
     usual = {
         "compile_s": {"median": 0.6, "max": 0.9}, "router_stall_ms": {"median": 30.0, "max": 80.0}, "queries_max": 12,
