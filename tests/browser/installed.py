@@ -86,7 +86,7 @@ class Installed:
             viewport={"width": width, "height": 900}, base_url=self.installation.web, timezone_id="UTC"
         )
         page, faults = context.new_page(), list[str]()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(60_000)
         sign_in(page, user, self.password(user))
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda message: faults.append(message.text) if _is_fault(message) else None)
