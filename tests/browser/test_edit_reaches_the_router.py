@@ -60,10 +60,8 @@ def edited(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterat
 
 
 def test_an_edit_is_in_force_within_two_seconds(edited: Edited) -> None:
-    """One of three may wait for a core that the test run shares; none for the router's poll."""
-    seconds = sorted(edited.publish(high=high) for high in (80, 84, 88))
-    assert seconds[1] < 2, seconds
-    assert seconds[-1] < 5, seconds
+    seconds = [edited.publish(high=high) for high in (80, 84, 88)]
+    assert max(seconds) < 2, seconds
     expect(edited.page.locator("#rollout-line")).to_contain_text(re.compile(r"1 of 1 routers on v\d+"))
 
 
