@@ -74,7 +74,8 @@ class Answer:
             status = _status_of(first)
             if status >= 200:
                 self.status = status
-                self._read_framing(lines)
+                if status == 200:
+                    self._read_framing(lines)
                 return True
 
     def _read_framing(self, lines: list[bytes]) -> None:
