@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import HttpRequest
 
@@ -55,6 +56,16 @@ def prefilled(query: Mapping[str, str], state: PageState, *, sees_fleet: bool) -
     if not any(name in named for name in LEVERS):
         values |= {name: text for name, text in USUAL_LEVERS.items() if sees_fleet or name in OF_A_TENANT}
     return values
+
+
+def query_of(scope: str, scenario: Mapping[str, Any] | None) -> str:
+    """The form's address query for a policy's proposed values; "" where nothing of them is simulated."""
+    if scenario is None:
+        return ""
+    kind, _, name = scope.partition(":")
+    where = {"pool": {"pool": name}, "namespace": {"tenant": name.partition("/")[0], "namespace": name}}.get(kind, {})
+    levers = {lever: f"{value * 100:g}" if lever in ("low", "high") else value for lever, value in scenario.items()}
+    return urlencode(where | levers)
 
 
 def asked_in(form: Mapping[str, str], state: PageState, *, now: datetime) -> Asked:

@@ -25,7 +25,7 @@ APPS_BELOW = {
     "placements": {"audit", "tenants", "namespaces", "fleet"},
     "snapshots": {"audit", "revocations", "tenants", "namespaces", "prompts", "fleet", "policies", "placements"},
     "telemetry": {"audit", "tenants", "fleet"},
-    "rollouts": {"audit", "policies", "snapshots", "telemetry"},
+    "rollouts": {"audit", "policies", "snapshots", "telemetry", "what_if"},
     "deadletters": {"audit", "fleet"},
     "isolation": {"audit", "deadletters", "approvals", "tenants", "fleet", "telemetry"},
     "alerts": {"audit", "deadletters", "tenants", "fleet", "snapshots", "telemetry", "isolation"},

@@ -139,9 +139,10 @@ class DecisionDetail(ApiView):
 
 def explained(row: DecisionRecord, sample: DecisionSample, *, of_fleet: bool) -> dict[str, Any]:
     """The columns, the sample and its candidates, best first. Without `of_fleet` nothing tells of others' requests."""
-    known = {name: getattr(sample, name) for name in ExplainedSerializer().fields if hasattr(sample, name)}
+    names = [str(name) for name in ExplainedSerializer().fields]
+    known: dict[str, Any] = {name: getattr(sample, name) for name in names if hasattr(sample, name)}
     ranked = sorted(sample.candidates, key=lambda each: (bool(each.excluded), -each.net_ms))
-    candidates = [RankedCandidateSerializer(each).data for each in ranked]
+    candidates: list[dict[str, Any]] = [dict(RankedCandidateSerializer(each).data) for each in ranked]
     if not of_fleet:
         known["sentence"] = without_others_load(sample.sentence)
         candidates = [{key: value for key, value in each.items() if key not in OF_FLEET} for each in candidates]

@@ -57,6 +57,11 @@ class DryRunSerializer(serializers.Serializer[object]):
     spills_before = serializers.DictField(child=serializers.IntegerField())
     spills_after = serializers.DictField(child=serializers.IntegerField())
     workers = WorkerLoadSerializer(many=True)
+    scenario = serializers.DictField(
+        allow_null=True,
+        help_text="The proposed values as a scenario of `/what-ifs`, which replays recorded traffic and follows what"
+        " builds up in caches and queues; null: nothing of them is simulated.",
+    )
 
 
 class PolicyDryRun(ApiView):

@@ -22,7 +22,8 @@ async def get_page(pinned: Pinned, path: str, *, bytes_max: int, headers: Mappin
     loop = asyncio.get_running_loop()
     reading = _Reading(request, Answer(bytes_max=bytes_max), loop.create_future())
     try:
-        transport, _ = await loop.create_connection(lambda: reading, parts.hostname, parts.port)
+        host, port = parts.hostname or "", parts.port or 80
+        transport, _ = await loop.create_connection(lambda: reading, host, port)
     except OSError as error:
         raise PageRefused(
             "unreachable", f"{type(error).__name__}: {error.strerror or 'no connection'}"[:150]

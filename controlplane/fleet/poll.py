@@ -160,9 +160,11 @@ async def _scrape_gpu(tls: httpx.AsyncClient | None, url: str, networks: Sequenc
 
 async def _pinned(url: str, networks: Sequence[str], *, path_allowed: bool = False) -> Pinned:
     """Names are resolved off the loop: a slow name service delays one worker, not the shard."""
-    return _pinned_literal(url, tuple(networks), path_allowed) or await asyncio.to_thread(
-        pin, parse_endpoint(url, schemes=("http", "https"), path_allowed=path_allowed), networks=networks
-    )
+    literal = _pinned_literal(url, tuple(networks), path_allowed)
+    if literal is not None:
+        return literal
+    endpoint = parse_endpoint(url, schemes=("http", "https"), path_allowed=path_allowed)
+    return await asyncio.to_thread(pin, endpoint, networks=networks)
 
 
 @lru_cache(maxsize=LITERALS_KEPT_MAX)

@@ -2,7 +2,7 @@
 
 Both arms are judged: the policy in force (how often it repeats the recorded choice is the `fidelity` of the replay) and
 the proposed one, in the same state. Each decision stands alone, in the state that it met: what other choices would have
-left in the caches and queues is not followed, so effects that build up are underrated.
+left in the caches and queues is not followed, so effects that build up are underrated. A what-if follows them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -25,6 +25,7 @@ from controlplane.policies.variants import Passing, read_policies, variants_of
 from controlplane.snapshots.compiler import compile_snapshot
 from controlplane.snapshots.selectors import rollout as routers_seen
 from controlplane.telemetry.models import DecisionRecord
+from controlplane.what_if.scenarios import of_policy
 from router.contract.ids import PoolId
 from router.contract.snapshot import PolicySnapshot
 from router.contract.telemetry import DecisionSample
@@ -87,6 +88,10 @@ class DryRun:
     spills_before: dict[str, int]
     spills_after: dict[str, int]
     workers: list[WorkerLoad] = field(default_factory=list)
+    scope: str = ""
+    """The policy's."""
+    scenario: dict[str, Any] | None = None
+    """The proposed values for a what-if, which follows what builds up; None: nothing of them is simulated."""
 
     @property
     def spill_rows(self) -> list[tuple[str, int, int]]:
@@ -111,7 +116,7 @@ def dry_run(
     before, after = _policies(kind, scope, checked, to)
     samples, skipped = _samples(scope, from_, to)
     pairs = _judged(samples, before, after, skipped, alone=len(routers_seen().routers) <= 1)
-    return _summary(pairs, skipped, from_, to)
+    return replace(_summary(pairs, skipped, from_, to), scope=scope, scenario=of_policy(kind, checked))
 
 
 def _policies(kind: str, scope: str, values: dict[str, Any], now: datetime) -> tuple[PolicySnapshot, PolicySnapshot]:

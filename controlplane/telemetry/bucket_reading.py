@@ -55,7 +55,7 @@ def sums_by(rows: QuerySet[Any], dims: Sequence[Any], shape: Shape, fields: Sequ
     wanted = fields or shape.values
     counts = [name for name in wanted if name in shape.dicts]
     numbers = [name for name in wanted if name not in shape.dicts]
-    columns = [Max(name) if name in shape.maxes else Sum(name) for name in numbers]
+    columns: list[Aggregate] = [Max(name) if name in shape.maxes else Sum(name) for name in numbers]
     columns += [JsonTexts(name) for name in counts]
     summed = rows.order_by(*dims).values_list(*dims)
     # Named apart: Django refuses an annotation that has a field's name.

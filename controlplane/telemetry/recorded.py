@@ -7,7 +7,7 @@ request, and nobody's file needs anybody else's rows to be read.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -113,7 +113,7 @@ def _chunks_of(scope: Scope) -> QuerySet[RecordedChunk]:
     return RecordedChunk.objects.filter(start__gte=scope.from_, start__lt=scope.to, **wanted)
 
 
-def _newest_first(scope: Scope) -> Iterator[RecordedRequest]:
+def _newest_first(scope: Scope) -> Generator[RecordedRequest]:
     rows = _chunks_of(scope).order_by("-start", "-pk").values_list("data", flat=True)
     for data in rows.iterator(chunk_size=_READ_AT_ONCE):
         for request in reversed(_requests(bytes(data))):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Sequence
 from datetime import timedelta
+from gzip import GzipFile
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -33,12 +33,16 @@ def write_file(path: Path, requests: Sequence[RecordedRequest], *, scope: Scope,
         broken=_broken(scope),
     )  # fmt: skip
     part = path.with_name(path.name + ".part")
-    with gzip.open(part, "wb", 3) if path.suffix == ".gz" else part.open("wb") as out:
-        _write(out, head, requests)
+    with part.open("wb") as plain:
+        if path.suffix == ".gz":
+            with GzipFile(fileobj=plain, mode="wb", compresslevel=3) as packed:
+                _write(packed, head, requests)
+        else:
+            _write(plain, head, requests)
     part.replace(path)
 
 
-def _write(out: IO[bytes], head: RecordingHead, requests: Sequence[RecordedRequest]) -> None:
+def _write(out: GzipFile | IO[bytes], head: RecordingHead, requests: Sequence[RecordedRequest]) -> None:
     encoder = msgspec.json.Encoder()
     out.write(encoder.encode(head) + b"\n")
     for request in requests:

@@ -69,6 +69,14 @@ def asked_of(scenarios: Sequence[Changes], standing: Standing) -> list[dict[str,
     return found
 
 
+def of_policy(kind: str, values: Changes) -> dict[str, Any] | None:
+    """What a policy would change, as a scenario; None where nothing of it is simulated."""
+    if kind == "watermark":
+        return {name: values[name] for name in ("low", "high")}
+    rule = values.get("routing")
+    return {"policy": RULE_OF_A_POOL.get(rule, rule)} if rule else None
+
+
 def in_words(changes: Changes) -> str:
     """`2 more workers, watermarks 55–75 %`."""
     return ", ".join(_words(changes))[:NAME_MAX]

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -40,7 +40,9 @@ class NoAnswer(Exception):
     """The command ended without an answer; the message says why, fit for the asker."""
 
 
-def messages(trace: Path, question: Mapping[str, Any], *, seconds_max: float = SECONDS_MAX) -> Iterator[Message | None]:
+def messages(
+    trace: Path, question: Mapping[str, Any], *, seconds_max: float = SECONDS_MAX
+) -> Generator[Message | None]:
     """What the command says, line by line; None each LOOKED_EVERY_S in which it says nothing.
 
     Closing the iterator ends the command. Raises NoAnswer.

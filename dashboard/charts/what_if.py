@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboard.charts.base import AMBER, GREY, HIT, Figure, figure
+from dashboard.charts.base import AMBER, GREY, HIT, MISS, Figure, figure
 
-NAME_CHARS_MAX = 28
+NAME_CHARS_MAX = 22
 
 
 def what_if_figure(
@@ -20,33 +20,32 @@ def what_if_figure(
     names = [_short(name) for name, _ in known]
     bars: Figure = {
         "type": "bar",
+        "orientation": "h",
         "name": "simulated",
-        "x": names,
-        "y": [_number(value["mean"] * factor) for _, value in known],
-        "error_y": {
+        "y": names,
+        "x": [_number(value["mean"] * factor) for _, value in known],
+        "error_x": {
             "type": "data",
             "symmetric": False,
             "array": [_number((value["high"] - value["mean"]) * factor) for _, value in known],
             "arrayminus": [_number((value["mean"] - value["low"]) * factor) for _, value in known],
-            "color": GREY,
-            "thickness": 1.4,
-            "width": 6,
+            "color": AMBER,
+            "thickness": 1.6,
+            "width": 5,
         },
-        "marker": {
-            "color": [GREY, *[HIT] * (len(known) - 1)],
-            "pattern": {"shape": ["", *["/"] * (len(known) - 1)], "solidity": 0.2, "size": 6},
-        },
-        "hovertemplate": "%{y:.4~g}<extra>%{x}</extra>",
+        "marker": {"color": [GREY, *[HIT] * (len(known) - 1)]},
+        "hovertemplate": "%{x:.4~g}<extra>%{y}</extra>",
     }
     data = [bars]
     if measured is not None:
-        line = {"color": AMBER, "dash": "dash", "width": 2}
         data.append(
-            {"type": "scatter", "mode": "lines", "name": "measured", "x": names,
-             "y": [_number(measured * factor)] * len(names), "line": line, "hoverinfo": "skip"}
+            {"type": "scatter", "mode": "lines", "name": "measured", "y": names,
+             "x": [_number(measured * factor)] * len(names), "hoverinfo": "skip",
+             "line": {"color": MISS, "dash": "dash", "width": 2}}
         )  # fmt: skip
-    axis = {"type": "category", "automargin": True}
-    return figure(data, y_title=title, xaxis=axis, hovermode="closest")
+    axis = {"title": {"text": title, "standoff": 4}, "rangemode": "tozero", "automargin": True}
+    categories = {"type": "category", "autorange": "reversed", "automargin": True}
+    return figure(data, y_title="", xaxis=axis, yaxis=categories, hovermode="closest")
 
 
 def _short(name: str) -> str:

@@ -34,6 +34,7 @@ from dashboard.policies import (
 from dashboard.policy_steps import MINUTES, chart_of, ends_at, minutes_of, number_of, published, reason_of, revision_of
 from dashboard.scope import state_of
 from dashboard.views.pages import page
+from dashboard.what_if_form import query_of
 
 SCOPE_MAX = 120
 NUMBER_TEXT_MAX = 40
@@ -196,6 +197,7 @@ def _page(request: HttpRequest, form: PolicyForm, *, status: int = 200, preview:
         form=form,
         preview=preview,
         load_chart=chart_of(preview),
+        what_if_query=query_of(preview.scope, preview.scenario) if preview else "",
         minutes=MINUTES,
         history=changed_rows(WATERMARK, form.scope_id),
         kind=WATERMARK,

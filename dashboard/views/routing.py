@@ -26,6 +26,7 @@ from dashboard.policies import changed_rows, routing_path, scope_exists
 from dashboard.policy_steps import MINUTES, chart_of, ends_at, minutes_of, published, reason_of, revision_of
 from dashboard.scope import state_of
 from dashboard.views.pages import page
+from dashboard.what_if_form import query_of
 from dashboard.words import label
 
 ROUTING = PolicyRevision.Kind.ROUTING
@@ -126,6 +127,7 @@ def _page(request: HttpRequest, form: RoutingForm, *, status: int = 200, preview
         preview=preview,
         minutes=MINUTES,
         load_chart=chart_of(preview),
+        what_if_query=query_of(preview.scope, preview.scenario) if preview else "",
         history=changed_rows(ROUTING, form.scope_id),
         kind=ROUTING,
     )

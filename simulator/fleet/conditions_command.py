@@ -16,9 +16,7 @@ def add_conditions(parser: argparse.ArgumentParser) -> None:
     add("--event-loss", type=float, default=ideal.event_loss, metavar="SHARE", help="of KV event batches, default 0")
     add("--no-event-replay", action="store_true", help="a router cannot ask for the events that it missed")
     add("--leaves-per-h", type=float, default=ideal.leaves_per_h, metavar="N", help="deaths a worker, default 0")
-    add(
-        "--away", type=float, default=ideal.away_s, metavar="S", help="until it is back, empty; default 30"
-    )
+    add("--away", type=float, default=ideal.away_s, metavar="S", help="until it is back, empty; default 30")
     add(
         "--leave", type=_departures, default=ideal.departures, metavar="AT:WORKER:AWAY,…",
         help="worker number WORKER, from 0, dies at AT s for AWAY s",

@@ -32,12 +32,12 @@ class TellingCache(PrefixCache):
         evicted = [name for name, _ in zip(self._free, range(count - self._blank), strict=False)]
         super().allocate(count)
         if evicted:
-            self._events.append(Removed(evicted))
+            self._events.append(Removed([*evicted]))
 
     def name(self, chain: Sequence[BlockName], first: int, after: int) -> int:
         fresh = [name for name in chain[first:after] if name not in self._references and name not in self._free]
         if fresh:
-            self._events.append(Stored(fresh, self._block_tokens))
+            self._events.append(Stored([*fresh], self._block_tokens))
         return super().name(chain, first, after)
 
     def clear(self) -> None:
