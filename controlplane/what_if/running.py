@@ -29,7 +29,7 @@ LEASE = timedelta(seconds=60)
 SAVED_EVERY_S = 1.0
 REQUESTS_MAX = 100_000
 """Replayed of one question; the newest of the range."""
-SOFT_LIMIT_S = SECONDS_MAX + 60
+SOFT_LIMIT_S = SECONDS_MAX + 40
 """Of the task: the simulator's own bound, and reading what was recorded."""
 DIED = "Its process ended before the answer. Ask again."
 KEPT_FOR = timedelta(days=60)

@@ -23,7 +23,7 @@ import msgspec
 from django.conf import settings
 
 NICENESS = 10
-SECONDS_MAX = 600
+SECONDS_MAX = 220
 """Of the wall clock: a whole question."""
 MEMORY_BYTES_MAX = 4 * 1024**3
 """Of address space."""

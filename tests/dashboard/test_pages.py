@@ -41,6 +41,8 @@ def test_it_guards_every_address_of_the_dashboard(client: Client) -> None:
         "violation_id": 1,
         "alert_id": 1,
         "silence_id": 1,
+        "note_id": 1,
+        "what_if_id": 1,
         "delivery_id": 1,
         "letter_id": 1,
         "form": "csv",
