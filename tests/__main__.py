@@ -27,7 +27,7 @@ DATABASE_TESTS = tuple(
         "policies", "prompts", "reports", "revocation", "rollouts", "telemetry", "webhooks",
     )
 )  # fmt: skip
-ALONE = "flow or browser"
+ALONE = "flow or browser or real_time"
 """Markers of tests in real time, on real services."""
 FAILED, NO_TESTS = 1, 5
 """Pytest's own statuses."""

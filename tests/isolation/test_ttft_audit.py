@@ -57,6 +57,7 @@ def test_prompts_of_all_arms_are_equal_in_their_words() -> None:
     assert len({tuple(text.split()[:16]) for text in texts}) == 50
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize(("ignore_salt", "verdict"), [(False, "green"), (True, "red")])
 def test_a_simulated_worker_is_timed(ignore_salt: bool, verdict: str) -> None:
     with worker("--blocks", "4096", events=False) as url:

@@ -109,6 +109,7 @@ async def times_of(asker: Asker, texts: dict[str, str]) -> dict[str, list[float]
     return found
 
 
+@pytest.mark.real_time
 async def test_their_times_do_not_tell_them_apart(
     start_router: StartRouter,  # noqa: F811 - the imported fixture
 ) -> None:

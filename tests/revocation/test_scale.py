@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from controlplane.fleet.models import PoolModel, Worker, WorkerPool
 from controlplane.namespaces.models import ApiKey, CacheNamespace
 from controlplane.snapshots.compiler import compile_snapshot
@@ -52,6 +54,7 @@ def _best_s(run: Callable[[], object]) -> float:
     return min(times)
 
 
+@pytest.mark.real_time
 def test_it_compiles_within_a_second_and_is_applied_within_50_ms(
     db, tmp_path: Path, django_assert_max_num_queries
 ) -> None:

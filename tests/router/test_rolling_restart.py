@@ -82,6 +82,7 @@ async def fleet(tmp_path: Path, worker: ScriptedWorker) -> AsyncIterator[list[Ro
             await each.end(signal.SIGKILL)
 
 
+@pytest.mark.real_time
 async def test_no_request_fails_while_routers_are_replaced_under_load_a24(fleet: list[RouterProcess]) -> None:
     load = Load(fleet[0].url)
     running = asyncio.create_task(load.run())

@@ -33,6 +33,7 @@ WORDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.real_time
 def test_the_replayed_recording_hits_what_the_workers_hit(db: None, tmp_path: Path) -> None:
     began = timezone.now()
     entries = asyncio.run(_serve(tmp_path))
@@ -65,7 +66,9 @@ async def _serve(folder: Path) -> list[bytes]:
             )
         )
         at_once = asyncio.Semaphore(AT_ONCE)
-        await asyncio.gather(*(_talk(client, number, at_once) for number in range(TALKS)))
+        # The first talk alone: who of a burst finds the common head is a matter of milliseconds, here and in the replay.
+        await _talk(client, 0, at_once)
+        await asyncio.gather(*(_talk(client, number, at_once) for number in range(1, TALKS)))
         runtime.telemetry.close_second(timezone.now().timestamp())
         return list(runtime.telemetry._buffer)
 
