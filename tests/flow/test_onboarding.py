@@ -96,9 +96,9 @@ def test_a_webhook_hears_of_a_change_through_celery_signed_and_again_after_a_ref
     """The second attempt comes ten seconds after the first."""
     receiver.status = 500
     operator = Operator(demo)
-    made = operator.post("webhooks", {"slug": "pager", "url": receiver.url, "events": ["change.*"]})
-    operator.post("tenants", {"id": "oscorp", "name": "Oscorp"})
-    mine = lambda: [got for got in list(receiver.got) if b"oscorp" in got[1]]  # noqa: E731
+    made = operator.post("webhooks", {"slug": "pager", "url": receiver.url, "events": ["worker.*"]})
+    operator.post("workers/demo/w4/state", {"state": "drain"})
+    mine = lambda: [got for got in list(receiver.got) if b"demo/w4" in got[1]]  # noqa: E731
     wait_until(mine, 30, "the first attempt", demo.log)
     receiver.status = 200
     wait_until(lambda: len(mine()) >= 2, 60, "the second attempt", demo.log)
@@ -107,6 +107,6 @@ def test_a_webhook_hears_of_a_change_through_celery_signed_and_again_after_a_ref
         digest = hmac.new(made["secret"].encode(), signed, hashlib.sha256).hexdigest()
         assert headers["tidemark-signature"] == f"v1={digest}"
     told = json.loads(mine()[0][1])
-    assert told["event"].startswith("change.") and told["subject"] == "oscorp"
+    assert told["event"].startswith("worker.") and told["subject"] == "demo/w4"
     delivered = "SELECT count(*) FROM webhooks_delivery WHERE state = 'delivered' AND attempts > 1"
     wait_until(lambda: demo.number(delivered), 30, "the delivery is noted", demo.log)

@@ -66,7 +66,7 @@ async def _serve(folder: Path) -> list[bytes]:
             )
         )
         at_once = asyncio.Semaphore(AT_ONCE)
-        # The first talk alone: who of a burst finds the common head is a matter of milliseconds, here and in the replay.
+        # The first talk alone: who of a burst finds the common head is a matter of milliseconds.
         await _talk(client, 0, at_once)
         await asyncio.gather(*(_talk(client, number, at_once) for number in range(1, TALKS)))
         runtime.telemetry.close_second(timezone.now().timestamp())
