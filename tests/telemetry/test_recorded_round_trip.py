@@ -1,4 +1,7 @@
-"""Traffic through a router and simulated workers, recorded, stored, written to a file and replayed: the same hits."""
+"""Traffic through a router and a simulated worker, recorded, stored, written to a file and replayed: the same hits.
+
+One worker, since which of several gets a prompt hangs on milliseconds, there and in the replay.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from controlplane.telemetry.ingest import apply_entries
 from controlplane.telemetry.recorded import write_recorded
 from controlplane.telemetry.windows import Scope
 from router.config import Settings
+from router.contract.recorded import ANCHORS_AN_OCTAVE
 from router.contract.snapshot import encode_document
 from router.runtime import Runtime
 from simulator.fleet.question import Answer, Asked, Question
@@ -26,7 +30,7 @@ from simulator.fleet.what_if_recorded import WhatIf
 from tests.router.conftest import ALICE_KEY, FLEET_HEX, MODEL, free_port, signed, snapshot_for
 
 ROOT = Path(__file__).parents[2]
-WORKERS, TALKS, TURNS, AT_ONCE = 2, 8, 4, 4
+WORKERS, TALKS, TURNS, AT_ONCE = 1, 8, 4, 4
 READY_WITHIN_S = 60.0
 WORDS = [
     "lamp", "river", "stone", "cloud", "paper", "glass", "field", "north", "harbour", "winter", "copper", "garden",
@@ -44,14 +48,17 @@ def test_the_replayed_recording_hits_what_the_workers_hit(db: None, tmp_path: Pa
     assert write_recorded(scope, path) == TALKS * TURNS
     answer = _ask_what_if(path)
     assert (answer.measured.hit_token_share or 0) > 0.5, "the traffic has something to hit"
-    assert answer.error.hit_token_share == pytest.approx(0, abs=0.04)
+    # Anchors tell the end of a shared head to within 1/16 of its length, never beyond it.
+    assert answer.error.hit_token_share is not None
+    assert -1 / ANCHORS_AN_OCTAVE <= answer.error.hit_token_share <= 0.01
     base, in_turn = answer.scenarios
     assert base.hit_token_share is not None and in_turn.hit_token_share is not None
     assert in_turn.hit_token_share.mean < base.hit_token_share.mean - 0.05
 
 
 def _ask_what_if(path: Path) -> Answer:
-    question = Question(workers=WORKERS, scenarios=[Asked(), Asked(policy="round_robin")], profile="h100-32b")
+    scenarios = [Asked(), Asked(workers=4, policy="round_robin")]
+    question = Question(workers=WORKERS, scenarios=scenarios, profile="h100-32b")
     return WhatIf(question, load(f"recorded:{path}"), lambda *progress: None).answer()
 
 
@@ -75,10 +82,10 @@ async def _serve(folder: Path) -> list[bytes]:
 
 async def _talk(client: httpx.AsyncClient, number: int, at_once: asyncio.Semaphore) -> None:
     rng = random.Random(number)
-    messages = [{"role": "system", "content": _text(random.Random(0), 600)}]
+    messages = [{"role": "system", "content": _text(random.Random(0), 3000)}]
     async with at_once:
         for _ in range(TURNS):
-            messages.append({"role": "user", "content": _text(rng, 150)})
+            messages.append({"role": "user", "content": _text(rng, 750)})
             body = {"model": MODEL, "messages": messages, "max_tokens": 24}
             answer = await client.post("/v1/chat/completions", json=body)
             answer.raise_for_status()
