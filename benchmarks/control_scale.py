@@ -35,8 +35,8 @@ API_LISTS = (
     "tenants", "namespaces", "keys", "pools", "workers", "routers", "snapshots", "audit", "watermark-policies",
     "routing-policies", "policy-revisions", "rollouts", "change-requests", "templates", "trust-groups", "findings",
     "violations", "canaries", "ttft-audits", "revocations", "members", "webhooks", "webhook-deliveries", "dead-letters",
-    "report-schedules", "report-runs", "alert-rules", "alert-history", "silences", "placements", "checklist", "decisions",
-    "what-ifs",
+    "report-schedules", "report-runs", "alert-rules", "alert-history", "silences", "placements", "checklist",
+    "decisions", "what-ifs",
 )  # fmt: skip
 PAGES = ("fleet", "workers", "policies", "isolation", "requests", "templates", "tenants")
 
