@@ -1,5 +1,5 @@
-"""`make bench`: every measure of the data plane, beside its peers, and of the dashboard, in one run: a table and
-`benchmarks/out/latest.json`.
+"""`make bench`: every measure of the data plane, beside its peers, and of the dashboard, in one run: a table,
+`benchmarks/out/latest.json` and the same as `latest.md`.
 
     python -m benchmarks [--only proxy,quality] [--all] [--rounds N] [--out FILE]
 
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import alone, dashboard, in_process, machine, memory, proxy, quality, recording, unseen
+from benchmarks.markdown import markdown
 from benchmarks.proxybench.kit import BenchError
 from benchmarks.report import Report, read_previous, table
 
@@ -52,8 +53,10 @@ def main() -> int:
     for name in chosen(options):
         _run(report, name)
     print(", ".join(str(about[name]) for name in ("commit", "python", "router_code", "machine")))
-    print(table(report, read_previous(options.out)))
+    previous = read_previous(options.out)
+    print(table(report, previous))
     options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.with_suffix(".md").write_text(markdown(report, about, previous))
     options.out.write_text(json.dumps(report.as_json(about), indent=1, ensure_ascii=False) + "\n")
     return 1 if any(measure.ok is False for measure in report.measures) else 0
 

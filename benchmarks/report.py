@@ -145,19 +145,23 @@ def read_previous(path: Path) -> dict[str, float]:
 
 def table(report: Report, previous: Mapping[str, float]) -> str:
     """One line a measure: ours, its change against the last report, the bars, the verdict, peers with ours ÷ theirs."""
-    rows = [_row(measure, previous) for measure in report.measures]
+    rows = [row_of(measure, previous) for measure in report.measures]
     header = ("measure", "ours", "before", "bar", "", "peers (ours ÷ theirs)")
     widths = [max(len(row[at]) for row in [header, *rows]) for at in range(len(header) - 1)]
     lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
              for row in [header, *rows]]  # fmt: skip
     lines += [f"  {measure.name}: {measure.why}" for measure in report.measures if measure.why]
     lines += [f"not measured, {peer}: {why}" for peer, why in report.skipped.items()]
+    return "\n".join([*lines, tally(report)])
+
+
+def tally(report: Report) -> str:
     verdicts = [measure.ok for measure in report.measures if measure.bars or measure.ours is None]
-    lines.append(f"{verdicts.count(True)} met, {verdicts.count(False)} missed, {verdicts.count(None)} open")
-    return "\n".join(lines)
+    return f"{verdicts.count(True)} met, {verdicts.count(False)} missed, {verdicts.count(None)} open"
 
 
-def _row(measure: Measure, previous: Mapping[str, float]) -> tuple[str, ...]:
+def row_of(measure: Measure, previous: Mapping[str, float]) -> tuple[str, str, str, str, str, str]:
+    """Name, ours, before, bars, verdict and peers, as text."""
     ratios = measure.ratios()
     peers = ", ".join(
         f"{name} {_number(value)}" + (f" ({ratios[name]:.2f})" if name in ratios else "")

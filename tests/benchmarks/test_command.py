@@ -40,6 +40,12 @@ def test_it_writes_where_with_what_and_how_each_measure_did(run) -> None:
     assert [(each["name"], each["ours"], each["ok"]) for each in report["measures"]] == [("cost", 20.0, True)]
 
 
+def test_the_table_lies_beside_it_as_markdown(run, tmp_path: Path) -> None:
+    run("--only", "good", "--rounds", "2")
+    page = (tmp_path / "out" / "latest.md").read_text()
+    assert "| cost | 20 µs | ≤ 20 | yes |" in page
+
+
 def test_it_fails_when_a_bar_is_missed(run) -> None:
     status, report = run("--only", "good", "--rounds", "3")
     assert (status, report["measures"][0]["ok"]) == (1, False)
