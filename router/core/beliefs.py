@@ -44,6 +44,8 @@ class Epoch:
     holder: Holder
     position: int
     bit: int
+    mask: int
+    """Of a block that this worker alone was ever sent, touched last in this epoch."""
     blocks: float = 0.0
     """Blocks whose last touch was in this epoch, and what else it wrote (replies), in blocks."""
     replicas: int = 0
@@ -70,8 +72,6 @@ class Holder:
     """Blocks sent to it since its last epoch was retired that had been known and that nobody held any more."""
     tail_s: float = 0.0
     """Mean time that its epochs lay closed before they were retired, 0 before the first."""
-    doubted: Epoch | None = None
-    """The epoch in which blocks were last disbelieved: other chains may go on beyond what lost its bits."""
     turned_over: bool = False
     """Whether an epoch was ever retired for want of room: from then on the cache itself is full."""
 
@@ -188,7 +188,7 @@ class Beliefs:
 
     def _open(self, holder: Holder) -> None:
         position = self._take()
-        epoch = self._epochs[position] = Epoch(holder, position, 1 << position)
+        epoch = self._epochs[position] = Epoch(holder, position, 1 << position, holder.history | 1 << position)
         holder.epochs.append(epoch)
         holder.own |= epoch.bit
         self.believed |= epoch.bit

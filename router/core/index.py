@@ -1,78 +1,58 @@
 """Approximate prefix index: which worker was sent which prefix, from routing history.
 
-    tenant shard   blocks  [ { block hash → mask }, … ]    generations by last touch, youngest first
-                   leaves  [ { block hash → tokens }, … ]  of answered requests that ended there, likewise
-    mask           bits of `beliefs.py`: a worker's history, and the epoch of its belief
+    tenant     a tree of segments (`prefix_tree.py`), each with one mask
+    mask       bits of `beliefs.py`: a worker's history, and the epoch of its belief
 
 Invariants, kept by `insert`:
-- A chain is always touched from its head to its tail, so a block's parent is never in an older generation than the
-  block, nor in an older epoch of a worker: dropping the oldest cuts tails and leaves heads (C17), and a worker's
-  blocks form prefixes. A block that is in no generation has no descendants in any.
-- Hence a chain's blocks lie in ever older generations (`chain_walk.py`), match lengths are found by bisection, and an
-  insert touches only what follows the blocks that are young and in the worker's current epoch.
+- A chain is always touched from its head to its tail, so a worker's blocks form prefixes, and a parent is never older
+  than its children, nor in an older epoch of a worker: dropping the oldest cuts tails and leaves heads (C17).
 - Inserting twice changes nothing (C13).
 
-Generations are small (GENERATION_BLOCKS_MAX), because a growing dict is copied whole: one of 700,000 blocks stops the
-router for 70 ms when it grows, one of 20,480 for about 2 ms. Dropped generations are freed, and retired bits swept,
-in portions of that size or less.
+Nothing stops the router for long: a tenant that is gone is freed, and retired bits are swept, in portions.
 
-Costs for n blocks, d distinct match lengths and g generations (at most 35 a tenant): `matches` O(d · log n + g),
-`insert` O(log n + g) and O(1) for each block that it adds or moves, `wipe` O(1). Memory: BYTES_PER_ENTRY a block, and a
-leaf a distinct prompt; a chain's blocks share their mask.
+Costs for a chain of s segments and n blocks, d distinct match lengths: `matches` O(s + d · log s + log n), `insert`
+O(s), O(1) for each new block and what is dropped for it, `wipe` O(1). Memory: as `prefix_tree.py` counts it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Final
 
 from router.contract.ids import TenantId, WorkerId
 from router.core.beliefs import EPOCHS, Beliefs, Holder
-from router.core.chain_walk import Walk, depth_of, mask_at, walk
+from router.core.prefix_tree import Segment, Tree, Walk
 
-BYTES_PER_ENTRY: Final = 128
-"""Of a block or a leaf. Measured on CPython 3.13: a 128-bit int (48), its dict slot at mean fill (56), its mask."""
+ROOM_SHARE: Final = 1 / 16
+"""Kept free: of leaves, which come between two inserts."""
 
-GENERATION_BLOCKS_MAX: Final = 20_480
-"""Just below 21,845, where CPython doubles a dict of 32,768 slots."""
-GENERATIONS_MIN: Final = 8
-"""A small index still forgets in eighths of a tenant's share."""
+SWEEP_SEGMENTS: Final = 64
+"""Cleaned of retired bits with each insert while a sweep is under way, and one more for every four of its blocks:
+epochs turn with such blocks. About 3 µs."""
+FREE_BYTES: Final = 32_768
+"""Of tenants that are gone, freed with each insert beside twice what it added."""
 
-SWEEP_BLOCKS: Final = 64
-"""Cleaned of retired bits with each insert while a sweep is under way, beside two for each block that it adds or moves:
-epochs turn with such blocks, so bits retire no faster than sweeps free them. About 10 µs."""
-
-TOUCH_ALL_BLOCKS: Final = 8
-"""Chains up to this length are touched as fast as their settled head is found."""
+VICTIM_SHARE: Final = 1 / 8
+"""The largest tenant gives this part of what it has before another one is looked for: O(tenants)."""
 
 DEPTHS_MAX: Final = 16
 """Distinct match lengths told apart, deepest first; workers with shorter ones count as not matching."""
 
-
-@dataclass(slots=True)
-class _Shard:
-    blocks: list[dict[int, int]] = field(default_factory=lambda: [{}])
-    leaves: list[dict[int, int]] = field(default_factory=lambda: [{}])
-    entries: int = 0
-    evicted_at: float | None = None
+_NOTHING: Final = Walk([], 0)
 
 
 class PrefixIndex:
     def __init__(self, *, bytes_max: int, tenant_share_max: float) -> None:
-        total = max(2, bytes_max // BYTES_PER_ENTRY)
-        self._generation_max = max(1, min(GENERATION_BLOCKS_MAX, int(total * tenant_share_max) // GENERATIONS_MIN))
-        # One generation may be over its size by a chain, and up to two wait to be freed.
-        self._live_max = max(1, total - 3 * self._generation_max)
-        self._tenant_max = max(1, int(self._live_max * tenant_share_max))
+        self._live_max = int(bytes_max * (1 - ROOM_SHARE))
+        self._tenant_max = int(self._live_max * tenant_share_max)
         self._beliefs = Beliefs()
-        self._shards: dict[TenantId, _Shard] = {}
+        self._trees: dict[TenantId, Tree] = {}
         self._live = 0
-        self._dropped: list[dict[int, int]] = []
-        self._dropped_leaves: list[dict[int, int]] = []
-        self._sweep: list[dict[int, int]] = []
-        self._sweep_keys: list[int] = []
-        """Blocks of the last generation in `_sweep` that are still to be cleaned."""
+        """Bytes of all tenants, without those that are gone."""
+        self._gone: list[Tree] = []
+        self._victim: Tree | None = None
+        self._victim_until = 0
+        """Bytes that it keeps before another one is looked for."""
+        self._sweep: list[Tree] = []
         self._sweeping: list[int] = []
         self._walked: tuple[TenantId, list[int], Walk] | None = None
         """The last chain and where its blocks are; until blocks come, move or go."""
@@ -80,17 +60,16 @@ class PrefixIndex:
     @property
     def blocks(self) -> int:
         """Blocks that can be matched."""
-        return sum(len(generation) for shard in self._shards.values() for generation in shard.blocks)
+        return sum(tree.blocks for tree in self._trees.values())
 
     def blocks_by_tenant(self) -> dict[TenantId, int]:
         """Blocks that can be matched, tenant by tenant."""
-        return {tenant: sum(map(len, shard.blocks)) for tenant, shard in self._shards.items()}
+        return {tenant: tree.blocks for tenant, tree in self._trees.items()}
 
     @property
     def size_bytes(self) -> int:
-        """Memory in use, dropped generations that are not freed yet included."""
-        waiting = sum(map(len, self._dropped)) + sum(map(len, self._dropped_leaves))
-        return (self._live + waiting) * BYTES_PER_ENTRY
+        """Memory in use, tenants that are gone and not freed yet included."""
+        return self._live + sum(tree.size_bytes for tree in self._gone)
 
     def add_worker(self, worker: WorkerId) -> None:
         """Make room for a worker; a known one keeps its entries."""
@@ -121,147 +100,142 @@ class PrefixIndex:
             self._beliefs.settle(holder, now=now)
 
     def keep_tenants(self, tenants: set[TenantId]) -> None:
-        """Drop the shards of tenants that are gone."""
+        """Drop what tenants that are gone sent."""
         self._walked = None
-        for tenant in [tenant for tenant in self._shards if tenant not in tenants]:
-            shard = self._shards.pop(tenant)
-            self._live -= shard.entries
-            self._dropped += shard.blocks
-            self._dropped_leaves += shard.leaves
+        for tenant in [tenant for tenant in self._trees if tenant not in tenants]:
+            tree = self._trees.pop(tenant)
+            self._live -= tree.size_bytes
+            self._gone.append(tree)
+            if tree is self._victim:
+                self._victim = None
 
     def matches(self, tenant: TenantId, hashes: list[int]) -> list[tuple[WorkerId, int]]:
         """(worker, matched blocks > 0) for each worker thought to hold a prefix of the chain, deepest first."""
         found: list[tuple[WorkerId, int]] = []
         known = self._walk(tenant, hashes)
         wanted = self._beliefs.believed
-        depth = depth_of(known, hashes, wanted, len(hashes))
+        place = known.reach(wanted, len(known.segments))
         for _ in range(DEPTHS_MAX):
-            if depth == 0:
+            if place == 0:
                 break
-            for holder in self._beliefs.holders_of(mask_at(known, hashes, depth) & wanted):
+            depth = known.depth_of(place)
+            for holder in self._beliefs.holders_of(known.segments[place - 1].mask & wanted):
                 wanted &= ~holder.own
                 found.append((holder.worker, depth))
-            depth = depth_of(known, hashes, wanted, depth - 1)
+            place = known.reach(wanted, place - 1)
         return found
 
     def known_depth(self, tenant: TenantId, hashes: list[int]) -> int:
         """Leading blocks of the chain that were ever sent to any worker, as far as history is kept."""
-        known = self._walk(tenant, hashes)
-        return known[-1][0] if known else 0
+        return self._walk(tenant, hashes).depth
 
     def history_depth(self, tenant: TenantId, hashes: list[int], worker: WorkerId) -> int:
         """Leading blocks of the chain that were ever sent to the worker: whole history as far as it is kept."""
         holder = self._beliefs.get(worker)
         if holder is None:
             return 0
-        return depth_of(self._walk(tenant, hashes), hashes, holder.history, len(hashes))
+        known = self._walk(tenant, hashes)
+        return known.depth_of(known.reach(holder.history, len(known.segments)))
 
     def insert(self, tenant: TenantId, hashes: list[int], worker: WorkerId, *, now: float) -> None:
         """The worker is sent this chain. Unknown workers are ignored."""
         holder = self._beliefs.get(worker)
         if holder is None or not hashes:
             return
-        shard = self._shards.get(tenant)
-        if shard is None:
-            shard = self._shards[tenant] = _Shard()
-        known = self._walk(tenant, hashes)
+        tree = self._trees.get(tenant)
+        if tree is None:
+            tree = self._trees[tenant] = Tree()
+        known, before = self._walk(tenant, hashes), tree.size_bytes
         self._walked = None
-        count, current = known[-1][0] if known else 0, holder.current
-        moved = self._touch(shard, known, hashes, holder) if count else 0
-        if count < len(hashes):
-            grown = dict.fromkeys(hashes[count:] if count else hashes, holder.history | current.bit)
-            shard.blocks[0].update(grown)
-            fresh = len(grown)
-            shard.entries += fresh
-            self._live += fresh
-            current.blocks += fresh
-            moved += fresh
+        depth, current, segments = known.depth, holder.current, known.segments
+        if depth:
+            segments = self._touch(tree, known, holder, grows=depth < len(hashes))
+        if depth < len(hashes):
+            last = segments[-1] if segments else None
+            grown = tree.grow(last, tuple(hashes[depth:] if depth else hashes), current.mask)
+            if grown is not last:
+                segments = [*segments, grown]
+            current.blocks += len(hashes) - depth
+        tree.touch(segments)
+        added = tree.size_bytes - before
+        self._live += added
         if current.blocks * EPOCHS >= holder.capacity_blocks:
             self._beliefs.settle(holder, now=now)
-        if (
-            len(shard.blocks[0]) + len(shard.leaves[0]) > self._generation_max
-            or shard.entries > self._tenant_max
-            or self._live > self._live_max
-        ):
-            self._make_room(shard, now)
-        if self._dropped or self._dropped_leaves:
-            self._free_dropped(2 * moved + 8)
+        if tree.size_bytes > self._tenant_max or self._live > self._live_max:
+            self._make_room(tree, now)
+        if self._gone:
+            self._free_gone(FREE_BYTES + 2 * added)
         if self._sweep or self._beliefs.dead:
-            self._sweep_some(SWEEP_BLOCKS + 2 * moved)
+            self._sweep_some(SWEEP_SEGMENTS + len(hashes) // 4)
 
     def disbelieve(self, tenant: TenantId, hashes: list[int], worker: WorkerId, *, from_block: int) -> None:
         """The worker does not hold the chain's blocks from `from_block` on; that they were sent stays known."""
-        shard, holder = self._shards.get(tenant), self._beliefs.get(worker)
-        if shard is None or holder is None:
+        tree, holder = self._trees.get(tenant), self._beliefs.get(worker)
+        if tree is None or holder is None:
             return
-        holder.doubted = holder.current
-        for block in hashes[from_block:]:
-            for generation in shard.blocks:
-                mask = generation.get(block)
-                if mask is None:
-                    continue
-                if mask & holder.own:
-                    self._beliefs.lost(mask & holder.own, 1)
-                    generation[block] = mask & ~holder.own
-                break
+        known, before = self._walk(tenant, hashes), tree.size_bytes
+        self._walked = None
+        for segment in known.segments:
+            if segment.end <= from_block or not segment.mask & holder.own:
+                continue
+            if segment.start < from_block:
+                if from_block >= known.depth:
+                    break
+                tree.split(segment, from_block)
+            lost = tree.split(segment, known.depth) if segment.end > known.depth else segment
+            self._beliefs.lost(lost.mask & holder.own, len(lost.blocks))
+            lost.mask &= ~holder.own
+        self._live += tree.size_bytes - before
 
-    def note_leaf(self, tenant: TenantId, block: int, tokens: int) -> None:
-        """An answered request ended in `block` with `tokens` of prompt and completion; the largest is kept."""
-        shard = self._shards.get(tenant)
-        if shard is None:
+    def note_leaf(self, tenant: TenantId, hashes: list[int], tokens: int) -> None:
+        """An answered request of this chain had `tokens` of prompt and completion; the most are kept."""
+        tree = self._trees.get(tenant)
+        if tree is None:
             return
-        for place, generation in enumerate(shard.blocks):
-            if block in generation:
-                leaves = shard.leaves[place]
-                if block not in leaves:
-                    shard.entries += 1
-                    self._live += 1
-                leaves[block] = max(tokens, self.leaf_tokens(tenant, block))
-                return
+        known, before = self._walk(tenant, hashes), tree.size_bytes
+        if known.depth == len(hashes) and known.segments:
+            tree.note_leaf(known.segments[-1], known.depth, tokens)
+            self._live += tree.size_bytes - before
 
-    def leaf_tokens(self, tenant: TenantId, block: int) -> int:
-        """The most tokens of a request that ended in `block`, 0 when none did."""
-        shard = self._shards.get(tenant)
-        return 0 if shard is None else max([leaves.get(block, 0) for leaves in shard.leaves])
+    def leaf_tokens(self, tenant: TenantId, hashes: list[int]) -> int:
+        """The most tokens of a request that ended in any of the chain's blocks, 0 when none did."""
+        most, known = 0, self._walk(tenant, hashes)
+        for segment in known.segments:
+            for depth, tokens in segment.leaves or ():
+                if depth <= known.depth and tokens > most:
+                    most = tokens
+        return most
 
     def evicted_at(self, tenant: TenantId) -> float | None:
         """When history of the tenant was last dropped for want of room, None if never."""
-        shard = self._shards.get(tenant)
-        return None if shard is None else shard.evicted_at
+        tree = self._trees.get(tenant)
+        return None if tree is None else tree.evicted_at
 
     def _walk(self, tenant: TenantId, hashes: list[int]) -> Walk:
         """Where the chain's blocks are. A request asks for the same chain about three times."""
         walked = self._walked
         if walked is not None and walked[1] is hashes and walked[0] == tenant:
             return walked[2]
-        shard = self._shards.get(tenant)
-        known = walk(shard.blocks, hashes) if shard is not None and hashes else []
+        tree = self._trees.get(tenant)
+        known = _NOTHING if tree is None else tree.walk(hashes)
         self._walked = (tenant, hashes, known)
         return known
 
-    def _touch(self, shard: _Shard, known: Walk, hashes: list[int], holder: Holder) -> int:
-        """Bring the chain's known blocks into the youngest generation and the worker's current epoch; the number of
-        those that were looked at: of a long chain, what follows its settled head."""
-        young = shard.blocks[0]
-        cleared = self._beliefs.alive & ~holder.own
-        both = holder.history | holder.current.bit
-        at = start = 0
-        if known[0][1] is young and len(hashes) > TOUCH_ALL_BLOCKS and holder.doubted is not holder.current:
-            at = start = depth_of(known[:1], hashes, holder.current.bit, len(hashes))
-        for end, generation in known:
-            blocks = hashes[at:end]
-            if generation is young:
-                masks = [generation[block] for block in blocks]
-            else:
-                masks = [generation.pop(block) for block in blocks]
-            for mask, alike in groupby(masks):
-                same = len(list(alike))
-                self._count_touched(holder, mask, same)
-                fresh = mask & cleared | both
-                if fresh != mask or generation is not young:
-                    young.update(dict.fromkeys(hashes[at : at + same], fresh))
-                at += same
-        return at - start
+    def _touch(self, tree: Tree, known: Walk, holder: Holder, *, grows: bool) -> list[Segment]:
+        """Bring the chain's known blocks into the worker's current epoch; its segments, which may be others now."""
+        segments, current = known.segments, holder.current
+        cleared, both = self._beliefs.alive & ~holder.own, current.mask
+        last = segments[-1]
+        if known.depth < last.end and (grows or last.mask & cleared | both != last.mask):
+            segments = [*segments[:-1], tree.split(last, known.depth)]
+        changed = False
+        for segment in segments:
+            mask = segment.mask
+            fresh = mask & cleared | both
+            if fresh != mask:
+                self._count_touched(holder, mask, segment.end - segment.start)
+                segment.mask, changed = fresh, True
+        return tree.join(segments) if changed and len(segments) > 1 else segments
 
     def _count_touched(self, holder: Holder, mask: int, blocks: int) -> None:
         """`blocks` of this former mask moved into the worker's current epoch."""
@@ -280,77 +254,70 @@ class PrefixIndex:
                 epoch.replicas = max(0, epoch.replicas - copies)
                 epoch.reused += blocks if epoch is holder.epochs[0] else 0
 
-    def _make_room(self, shard: _Shard, now: float) -> None:
+    def _make_room(self, tree: Tree, now: float) -> None:
         """Drop the oldest of the tenant that is over its share, then of the largest ones, to the limit (S23)."""
-        if len(shard.blocks[0]) + len(shard.leaves[0]) > self._generation_max:
-            shard.blocks.insert(0, {})
-            shard.leaves.insert(0, {})
-        while shard.entries > self._tenant_max:
-            self._drop_oldest(shard, now)
+        while tree.size_bytes > self._tenant_max and tree.oldest is not None:
+            self._drop_oldest(tree, now)
         while self._live > self._live_max:
-            self._drop_oldest(max(self._shards.values(), key=lambda each: each.entries), now)
+            victim = self._victim
+            if victim is None or victim.size_bytes <= self._victim_until:
+                victim = self._victim = max(self._trees.values(), key=_size)
+                self._victim_until = int(victim.size_bytes * (1 - VICTIM_SHARE))
+                if victim.oldest is None:
+                    return
+            self._drop_oldest(victim, now)
 
-    def _drop_oldest(self, shard: _Shard, now: float) -> None:
-        blocks, leaves = shard.blocks.pop(), shard.leaves.pop()
-        if not shard.blocks:
-            shard.blocks.append({})
-            shard.leaves.append({})
-        count = len(blocks) + len(leaves)
-        shard.entries -= count
-        self._live -= count
-        if count:
-            shard.evicted_at = now
-        self._dropped.append(blocks)
-        self._dropped_leaves.append(leaves)
+    def _drop_oldest(self, tree: Tree, now: float) -> None:
+        self._live -= self._forget_oldest(tree)
+        tree.evicted_at = now
 
-    def _free_dropped(self, entries: int) -> None:
-        """Free dropped generations in small portions: at once would stop the router for milliseconds."""
-        last, same = 0, 0
-        while entries > 0 and self._dropped:
-            generation = self._dropped[-1]
-            if not generation:
-                self._dropped.pop()
-                continue
-            _, mask = generation.popitem()
-            entries -= 1
-            if mask is not last:
-                self._beliefs.lost(last, same)
-                last, same = mask, 0
-            same += 1
-        self._beliefs.lost(last, same)
-        while entries > 0 and self._dropped_leaves:
-            if self._dropped_leaves[-1]:
-                self._dropped_leaves[-1].popitem()
-                entries -= 1
-            else:
-                self._dropped_leaves.pop()
+    def _forget_oldest(self, tree: Tree) -> int:
+        """Bytes that it took."""
+        segment, before = tree.oldest, tree.size_bytes
+        if segment is None:
+            return 0
+        tree.drop(segment)
+        self._beliefs.lost(segment.mask, len(segment.blocks))
+        return before - tree.size_bytes
 
-    def _sweep_some(self, blocks: int) -> None:
-        """Clean some blocks of retired bits. What is touched meanwhile is clean already: each block needs it once."""
-        if self._sweep_keys:
-            generation = self._sweep[-1]
-            _clean(generation, self._sweep_keys[-blocks:], self._beliefs.alive)
-            del self._sweep_keys[-blocks:]
-        elif self._sweep:
-            self._sweep.pop()
-            if self._sweep:
-                self._sweep_keys = list(self._sweep[-1])
-            else:
-                self._beliefs.free(self._sweeping)
-                self._sweeping = []
-        elif self._beliefs.sweep_due:
-            self._sweeping = self._beliefs.take_dead()
-            self._sweep = [generation for shard in self._shards.values() for generation in shard.blocks]
-            self._sweep += [*self._dropped, {}]
+    def _free_gone(self, size_bytes: int) -> None:
+        """Free tenants that are gone in small portions: at once would stop the router for milliseconds."""
+        while self._gone and size_bytes > 0:
+            tree = self._gone[-1]
+            size_bytes -= self._forget_oldest(tree)
+            if tree.oldest is None:
+                self._gone.pop()
+
+    def _sweep_some(self, segments: int) -> None:
+        """Clean some segments of retired bits, oldest first. What is touched meanwhile is clean already and younger:
+        each segment needs it once."""
+        if not self._sweep:
+            if self._beliefs.sweep_due:
+                self._sweeping = self._beliefs.take_dead()
+                self._sweep = [*self._trees.values(), *self._gone]
+                for tree in self._sweep:
+                    tree.swept_to = tree.oldest
+            return
+        alive, last, cleaned = self._beliefs.alive, 0, 0
+        while self._sweep and segments > 0:
+            tree = self._sweep[-1]
+            segment = tree.swept_to
+            while segment is not None and segments > 0:
+                mask = segment.mask
+                if mask is not last:
+                    last, cleaned = mask, mask & alive
+                if cleaned != mask:
+                    segment.mask = cleaned
+                segment = segment.younger
+                segments -= 1
+            tree.swept_to = segment
+            if segment is None:
+                self._sweep.pop()
+                segments -= 1
+        if not self._sweep:
+            self._beliefs.free(self._sweeping)
+            self._sweeping = []
 
 
-def _clean(generation: dict[int, int], blocks: list[int], alive: int) -> None:
-    last, cleaned = 0, 0
-    for block in blocks:
-        mask = generation.get(block)
-        if mask is None:
-            continue
-        if mask is not last:
-            last, cleaned = mask, mask & alive
-        if cleaned != mask:
-            generation[block] = cleaned
+def _size(tree: Tree) -> int:
+    return tree.size_bytes

@@ -176,7 +176,7 @@ class HistoryBook:
         total = None if prompt is None or completion is None else prompt + completion
         hashes = _hashes(request.fingerprint)
         if hashes:
-            self._end_leaf(request.grant.owner, hashes[-1], total, now)
+            self._end_leaf(request.grant.owner, hashes, total, now)
             return
         record = reservation.history
         if record is not None:
@@ -219,20 +219,19 @@ class HistoryBook:
         """The most P + C of requests that ended on the path; None when one of them is under way or never said."""
         owner = reservation.decision.request.grant.owner
         own_leaf = _hashes(reservation.decision.request.fingerprint)[-1:]
-        most = 0
         for block in path:
             under_way = self._leaves_under_way.get(block, 0) - (1 if [block] == own_leaf else 0)
             if under_way > 0 or block in self._unknown_leaves:
                 return None
-            most = max(most, self._index.leaf_tokens(owner, block))
-        return most
+        return self._index.leaf_tokens(owner, path)
 
-    def _end_leaf(self, owner: TenantId, leaf: int, total: int | None, now: float) -> None:
+    def _end_leaf(self, owner: TenantId, hashes: list[int], total: int | None, now: float) -> None:
+        leaf = hashes[-1]
         under_way = self._leaves_under_way.pop(leaf, 0)
         if under_way > 1:
             self._leaves_under_way[leaf] = under_way - 1
         if total is not None:
-            self._index.note_leaf(owner, leaf, total)
+            self._index.note_leaf(owner, hashes, total)
             return
         self._unknown_leaves[leaf] = None
         if len(self._unknown_leaves) > self._histories_max:

@@ -9,15 +9,16 @@ from hypothesis import strategies as st
 
 from router.contract.ids import TenantId, WorkerId
 from router.core.beliefs import DEAD_BITS_MAX, EPOCHS
-from router.core.index import BYTES_PER_ENTRY, PrefixIndex
+from router.core.index import PrefixIndex
 from tests.core.scene import Scene, prompt, snapshot, worker_id
 
 ALICE = TenantId("alice")
 W = [WorkerId(f"p/w{number}") for number in range(3)]
+BYTES_A_BLOCK = 128
 
 
 def index_of(capacity_blocks: float, *, entries_max: int = 100_000) -> PrefixIndex:
-    index = PrefixIndex(bytes_max=entries_max * BYTES_PER_ENTRY, tenant_share_max=1.0)
+    index = PrefixIndex(bytes_max=entries_max * BYTES_A_BLOCK, tenant_share_max=1.0)
     for worker in W:
         index.add_worker(worker)
         index.set_capacity(worker, capacity_blocks)
@@ -145,9 +146,7 @@ def test_belief_is_bounded_prefix_closed_and_counted(
         assert believed <= sent[worker]
         assert len(believed) <= capacity + 12
         assert len(believed) <= index.holder(worker).resident_blocks + 1e-6
-    shard = index._shards.get(ALICE)
-    if shard is not None:
-        assert shard.entries == index._live == sum(map(len, shard.blocks)) + sum(map(len, shard.leaves))
+    assert index.size_bytes == sum(tree.size_bytes for tree in index._trees.values()) <= entries_max * BYTES_A_BLOCK
 
 
 def test_the_table_takes_capacities_from_the_snapshot() -> None:
