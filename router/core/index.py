@@ -152,7 +152,7 @@ class PrefixIndex:
             segments = self._touch(tree, known, holder, grows=depth < len(hashes))
         if depth < len(hashes):
             last = segments[-1] if segments else None
-            grown = tree.grow(last, tuple(hashes[depth:] if depth else hashes), current.mask)
+            grown = tree.grow(last, hashes, current.mask)
             if grown is not last:
                 segments = [*segments, grown]
             current.blocks += len(hashes) - depth
@@ -183,7 +183,7 @@ class PrefixIndex:
                     break
                 tree.split(segment, from_block)
             lost = tree.split(segment, known.depth) if segment.end > known.depth else segment
-            self._beliefs.lost(lost.mask & holder.own, len(lost.blocks))
+            self._beliefs.lost(lost.mask & holder.own, lost.end - lost.start)
             lost.mask &= ~holder.own
         self._live += tree.size_bytes - before
 
@@ -277,7 +277,7 @@ class PrefixIndex:
         if segment is None:
             return 0
         tree.drop(segment)
-        self._beliefs.lost(segment.mask, len(segment.blocks))
+        self._beliefs.lost(segment.mask, segment.end - segment.start)
         return before - tree.size_bytes
 
     def _free_gone(self, size_bytes: int) -> None:

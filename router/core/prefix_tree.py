@@ -10,8 +10,10 @@ Invariants:
 - A segment that is touched in part and changes is split there; one with a single child of the same mask is joined with
   it when both are touched next. So a conversation's turns are one segment as long as one worker has them.
 
-Costs: `walk` O(segments of the chain + log n), `split` and `join` a copy of the segment's references (8 bytes a block),
-the others O(1). No dict grows beyond what is copied within a millisecond: HEADS_SPLIT.
+Costs: `walk` O(segments of the chain + log n), `grow` 60 ns a block, `split` and `join` a copy of the segment's hashes,
+the others O(1). Nothing of it stops the router: no dict grows beyond what is copied within a millisecond (HEADS_SPLIT),
+and compiled segments hold nothing that the garbage collector would look at, half a million of them at once. So a tree
+that goes takes the links apart itself.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
-BLOCK_BYTES: Final = 56
-"""A 128-bit int (48) and its place in a tuple."""
+from mypy_extensions import mypyc_attr
+
+BLOCK_BYTES: Final = 16
 SEGMENT_BYTES: Final = 288
 """Measured on CPython 3.13 with segments of one block: the object, its tuple, its numbers and its slot in `heads` at
 mean fill are 215; the rest is for the mask of 64 workers."""
@@ -29,19 +32,26 @@ LEAF_BYTES: Final = 192
 
 HEADS_SPLIT: Final = 8_192
 """A dict of so many heads is dealt out to HEADS_DICTS."""
-HEADS_DICTS: Final = 64
+HEADS_DICTS: Final = 256
 
 
+@mypyc_attr(acyclic=True)
 class Segment:
-    __slots__ = ("blocks", "children", "end", "last", "leaves", "mask", "older", "parent", "start", "younger")
+    __slots__ = (
+        "blocks", "children", "end", "first", "last", "leaves", "mask", "older", "parent", "start", "younger",
+    )  # fmt: skip
 
-    def __init__(self, parent: Segment | None, start: int, blocks: tuple[int, ...], mask: int) -> None:
+    def __init__(self, parent: Segment | None, start: int, end: int, blocks: bytes, first: int, mask: int) -> None:
         self.parent = parent
         self.start = start
         """Blocks of the chain before it."""
-        self.end = start + len(blocks)
+        self.end = end
         self.blocks = blocks
-        self.last = blocks[-1]
+        """Their hashes, BLOCK_BYTES each, joined."""
+        self.first = first
+        """Hash of the first block."""
+        self.last = first
+        """Hash of the last block, once it is set."""
         self.mask = mask
         self.children = 0
         self.leaves: list[tuple[int, int]] | None = None
@@ -94,6 +104,13 @@ class Tree:
         """The oldest segment that a sweep has not reached; None outside of one."""
         self.evicted_at: float | None = None
 
+    def __del__(self) -> None:
+        segment = self.oldest
+        while segment is not None:
+            younger = segment.younger
+            segment.parent = segment.older = segment.younger = None
+            segment = younger
+
     def walk(self, hashes: list[int]) -> Walk:
         found: list[Segment] = []
         depth, count, heads = 0, len(hashes), self.heads
@@ -110,16 +127,19 @@ class Tree:
             depth = end
         return Walk(found, depth)
 
-    def grow(self, parent: Segment | None, blocks: tuple[int, ...], mask: int) -> Segment:
-        """Blocks behind `parent`, or at the root: longer, where nothing else follows and the mask is the same."""
-        self.blocks += len(blocks)
-        self.size_bytes += BLOCK_BYTES * len(blocks)
+    def grow(self, parent: Segment | None, hashes: list[int], mask: int) -> Segment:
+        """What of a chain is behind `parent`, or all of it: in one with it, where nothing else follows and the mask is
+        the same."""
+        start, end = 0 if parent is None else parent.end, len(hashes)
+        blocks = b"".join([block.to_bytes(BLOCK_BYTES) for block in (hashes[start:] if start else hashes)])
+        self.blocks += end - start
+        self.size_bytes += BLOCK_BYTES * (end - start)
         if parent is not None and not parent.children and parent.mask == mask:
             parent.blocks += blocks
-            parent.end += len(blocks)
-            parent.last = blocks[-1]
+            parent.end, parent.last = end, hashes[-1]
             return parent
-        segment = Segment(parent, 0 if parent is None else parent.end, blocks, mask)
+        segment = Segment(parent, start, end, blocks, hashes[start], mask)
+        segment.last = hashes[-1]
         if parent is not None:
             parent.children += 1
         self._name(segment)
@@ -129,10 +149,12 @@ class Tree:
 
     def split(self, segment: Segment, depth: int) -> Segment:
         """Part a segment at this depth of its chain: the head, a new one; the segment itself is its tail from now."""
-        at = depth - segment.start
-        head = Segment(segment.parent, segment.start, segment.blocks[:at], segment.mask)
+        at, blocks = (depth - segment.start) * BLOCK_BYTES, segment.blocks
+        head = Segment(segment.parent, segment.start, depth, blocks[:at], segment.first, segment.mask)
+        head.last = int.from_bytes(blocks[at - BLOCK_BYTES : at])
         head.children = 1
-        segment.parent, segment.start, segment.blocks = head, depth, segment.blocks[at:]
+        segment.parent, segment.start, segment.blocks = head, depth, blocks[at:]
+        segment.first = int.from_bytes(blocks[at : at + BLOCK_BYTES])
         leaves = segment.leaves
         if leaves is not None:
             place = bisect_right(leaves, depth, key=_depth)
@@ -182,8 +204,8 @@ class Tree:
             segment.parent = None
         self._unlink(segment)
         self._unname(segment)
-        self.blocks -= len(segment.blocks)
-        self.size_bytes -= SEGMENT_BYTES + BLOCK_BYTES * len(segment.blocks)
+        self.blocks -= segment.end - segment.start
+        self.size_bytes -= SEGMENT_BYTES + len(segment.blocks)
         if segment.leaves is not None:
             self.size_bytes -= LEAF_BYTES * len(segment.leaves)
 
@@ -193,15 +215,14 @@ class Tree:
         head.parent = None
         self._unlink(head)
         self._unname(segment)
-        segment.blocks = head.blocks + segment.blocks
+        segment.first, segment.blocks = head.first, head.blocks + segment.blocks
         self._name(segment)
         if head.leaves is not None:
             segment.leaves = head.leaves + (segment.leaves or [])
         self.size_bytes -= SEGMENT_BYTES
 
     def _name(self, segment: Segment) -> None:
-        first = segment.blocks[0]
-        heads = self.heads
+        first, heads = segment.first, self.heads
         if len(heads) == 1:
             heads[0][first] = segment
             if len(heads[0]) > HEADS_SPLIT:
@@ -212,7 +233,7 @@ class Tree:
             heads[first % HEADS_DICTS][first] = segment
 
     def _unname(self, segment: Segment) -> None:
-        first = segment.blocks[0]
+        first = segment.first
         heads = self.heads[0] if len(self.heads) == 1 else self.heads[first % HEADS_DICTS]
         if heads.get(first) is segment:
             del heads[first]
@@ -255,7 +276,8 @@ def _common(segment: Segment, hashes: list[int]) -> int:
     low, high = start + 1, min(segment.end, len(hashes))
     while low < high:
         middle = (low + high + 1) // 2
-        if blocks[middle - 1 - start] == hashes[middle - 1]:
+        at = (middle - 1 - start) * BLOCK_BYTES
+        if blocks[at : at + BLOCK_BYTES] == hashes[middle - 1].to_bytes(BLOCK_BYTES):
             low = middle
         else:
             high = middle - 1

@@ -58,7 +58,7 @@ def test_c13_duplicates_change_nothing() -> None:
 
 
 def test_c17_eviction_takes_tails_and_never_a_head_that_is_in_use() -> None:
-    index, head = new_index(entries_max=3000, share=1.0), chain(1, 20)
+    index, head = new_index(entries_max=800, share=1.0), chain(1, 20)
     for number in range(400):
         index.insert(ALICE, head + chain(100 + number, 20), W[0], now=number)
         assert index.history_depth(ALICE, head, W[0]) == 20
@@ -292,14 +292,14 @@ def test_segments_are_what_their_blocks_would_be(steps: list[tuple[str, int, int
 def test_a_full_index_forgets_whole_tails_oldest_first_and_counts_what_it_holds(
     sent: list[tuple[int, int, int]],
 ) -> None:
-    index, trunk = new_index(entries_max=300, share=1.0), chain(1, 10)
+    index, trunk = new_index(entries_max=120, share=1.0), chain(1, 10)
     chains = [branch(trunk, number % 11, 100 + number, 40) for number in range(31)]
     known: dict[int, int] = {}
     for now, (worker, which, length) in enumerate(sent):
         hashes = chains[which][:length]
         index.insert(ALICE, hashes, W[worker], now=now)
         index.note_leaf(ALICE, hashes, 100 + length)
-        assert index.size_bytes <= 300 * BYTES_A_BLOCK
+        assert index.size_bytes <= 120 * BYTES_A_BLOCK
         assert index.known_depth(ALICE, list(hashes)) == length
         assert index.leaf_tokens(ALICE, list(hashes)) >= 100 + length
         for each, every in enumerate(chains):

@@ -25,6 +25,11 @@ def families() -> list[list[int]]:
     return [trunk, *parted, chain(2, LENGTH)]
 
 
+def blocks_of(segment: Segment) -> list[int]:
+    blocks = segment.blocks
+    return [int.from_bytes(blocks[at : at + BLOCK_BYTES]) for at in range(0, len(blocks), BLOCK_BYTES)]
+
+
 def send(tree: Tree, hashes: list[int], mask: int) -> None:
     """As the index does: the chain's blocks get the bits and are the youngest."""
     known = tree.walk(hashes)
@@ -36,7 +41,7 @@ def send(tree: Tree, hashes: list[int], mask: int) -> None:
     segments = tree.join(segments)
     if depth < len(hashes):
         last = segments[-1] if segments else None
-        grown = tree.grow(last, tuple(hashes[depth:]), mask)
+        grown = tree.grow(last, hashes, mask)
         segments = segments if grown is last else [*segments, grown]
     tree.touch(segments)
 
@@ -58,9 +63,10 @@ def check(tree: Tree) -> None:
     place = {id(segment): at for at, segment in enumerate(segments)}
     children: dict[int, int] = {}
     for at, segment in enumerate(segments):
-        assert segment.end - segment.start == len(segment.blocks) > 0
-        assert segment.last == segment.blocks[-1]
-        assert tree.heads[segment.blocks[0] % len(tree.heads)][segment.blocks[0]] is segment
+        assert (segment.end - segment.start) * BLOCK_BYTES == len(segment.blocks) > 0
+        blocks = blocks_of(segment)
+        assert (segment.first, segment.last) == (blocks[0], blocks[-1])
+        assert tree.heads[segment.first % len(tree.heads)][segment.first] is segment
         if segment.parent is None:
             assert segment.start == 0
         else:
@@ -69,10 +75,10 @@ def check(tree: Tree) -> None:
             children[id(segment.parent)] = children.get(id(segment.parent), 0) + 1
     assert all(segment.children == children.get(id(segment), 0) for segment in segments)
     assert sum(map(len, tree.heads)) == len(segments)
-    blocks = sum(len(segment.blocks) for segment in segments)
+    count = sum(segment.end - segment.start for segment in segments)
     leaves = sum(len(segment.leaves or ()) for segment in segments)
-    assert tree.blocks == blocks
-    assert tree.size_bytes == blocks * BLOCK_BYTES + len(segments) * SEGMENT_BYTES + leaves * LEAF_BYTES
+    assert tree.blocks == count
+    assert tree.size_bytes == count * BLOCK_BYTES + len(segments) * SEGMENT_BYTES + leaves * LEAF_BYTES
 
 
 @given(steps)
@@ -87,7 +93,7 @@ def test_what_is_known_of_a_chain_and_of_each_of_its_blocks(sent: list[tuple[int
     for every in families():
         known = tree.walk(every)
         assert known.depth == sum(block in masks for block in every)
-        found = [segment.mask for segment in known.segments for _ in range(len(segment.blocks))]
+        found = [segment.mask for segment in known.segments for _ in range(segment.end - segment.start)]
         assert found[: known.depth] == [masks[block] for block in every[: known.depth]]
         for wanted in range(1, 8):
             reach = known.depth_of(known.reach(wanted, len(known.segments)))
@@ -107,7 +113,7 @@ def test_the_oldest_goes_first_and_a_chain_from_its_tail(sent: list[tuple[int, i
         segment = tree.oldest
         assert segment.children == 0
         tree.drop(segment)
-        gone.append(max(last_sent[block] for block in segment.blocks))
+        gone.append(max(last_sent[block] for block in blocks_of(segment)))
         check(tree)
     assert gone == sorted(gone)
     assert (tree.blocks, tree.size_bytes) == (0, 0)
