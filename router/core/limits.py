@@ -20,7 +20,7 @@ class CoreLimits:
     heads_bytes_max: int = 32 * 1024 * 1024
     """Known heads of prompts, whose blocks need not be hashed again: 16,000 stretches of 16 KiB, 256 MiB of text."""
     index_bytes_max: int = 256 * 1024 * 1024
-    """64 workers × 500k tokens × 4 bytes ÷ 512 × 16 bytes are 4 MiB of distinct prefixes, and 0.4 KB for each branch."""
+    """64 workers × 500k tokens × 4 bytes ÷ 512 × 16 bytes are 4 MiB of distinct prefixes, 0.4 KB more a branch."""
     index_tenant_share_max: float = 0.5
     """The most of the index that one tenant may fill (S23)."""
     hints_bytes_max: int = 32 * 1024 * 1024
