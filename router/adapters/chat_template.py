@@ -9,6 +9,7 @@ compiled once; a template inside a request is never rendered, workers refuse it 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -19,6 +20,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from router.adapters.chat_apart import told_apart
 from router.adapters.chat_messages import ContentFormat, Unrenderable, conversation, tool_schemas
 
 TEMPLATE_BYTES_MAX = 512 * 1024
@@ -39,8 +41,11 @@ _OWN_ARGUMENTS = frozenset((
 ))  # fmt: skip
 """Template arguments that mean something else to the worker: such a request is not rendered here."""
 _CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
+_MARK = secrets.token_hex(16)
+"""Put out between messages where each is rendered by itself; no request can name it."""
 
 _Json = dict[str, Any]  # Any: decoded JSON of the client
+_IN_FRONT: list[_Json] = [{"role": "user", "content": ""}]
 
 
 class ChatTemplate:
@@ -67,6 +72,8 @@ class ChatTemplate:
         try:
             self._compiled = {name: environment.from_string(source) for name, source in templates.items()}
             self._formats = {name: _content_format(environment.parse(source)) for name, source in templates.items()}
+            apart = {name: told_apart(environment.parse(source), _MARK) for name, source in templates.items()}
+            self._apart = {name: environment.from_string(tree) for name, tree in apart.items() if tree is not None}
         except jinja2.TemplateError as error:
             line = getattr(error, "lineno", None)
             raise ValueError(f"a chat template does not compile: {type(error).__name__}, line {line}") from None
@@ -74,27 +81,73 @@ class ChatTemplate:
         self._arguments = _set(arguments or {})
 
     @property
+    def any_apart(self) -> bool:
+        """Whether one of them renders each message by itself."""
+        return bool(self._apart)
+
+    @property
     def sources(self) -> tuple[str, ...]:
         return tuple(self._sources.values())
 
     def render(self, fields: Mapping[str, Any]) -> str:
         """The prompt of a chat request, from its decoded `CHAT_FIELDS`. Raises Unrenderable."""
-        if fields.get("chat_template") is not None:
-            raise Unrenderable("the request brings its own chat template")
-        tools = tool_schemas(fields.get("tools"))
-        name = "tool_use" if tools is not None and "tool_use" in self._compiled else "default"
+        name, tools = self._choose(fields)
         source = self._sources[name]
-        knows_developer = '"developer"' in source or "'developer'" in source
         turns = conversation(
-            fields.get("messages") or [], content_format=self._formats[name], knows_developer=knows_developer
+            fields.get("messages") or [],
+            content_format=self._formats[name],
+            knows_developer=self._knows_developer(name),
         )
         arguments = self._template_arguments(fields)
         arguments |= {"messages": turns, "tools": tools}
         if not fields.get("continue_final_message"):
-            return self._run(name, arguments)
+            return "".join(self._run(self._compiled[name], arguments))
         if arguments["add_generation_prompt"] or "content" not in source:
             raise Unrenderable("the final message cannot be continued")
         return self._continued(name, arguments)
+
+    def render_apart(self, fields: Mapping[str, Any]) -> list[str] | None:
+        """What `render` gives in pieces: the front, each message, the end. None where messages depend on each other.
+        Raises Unrenderable."""
+        name, tools = self._choose(fields)
+        messages = fields.get("messages") or []
+        if not self._is_apart(name, fields, messages):
+            return None
+        turns = conversation(messages, content_format=self._formats[name], knows_developer=True)
+        arguments = self._template_arguments(fields) | {"messages": turns, "tools": tools}
+        return _pieces(self._run(self._apart[name], arguments))
+
+    def render_further(self, fields: Mapping[str, Any], messages: list[_Json]) -> list[str] | None:
+        """The pieces of `messages` behind others: each of them, the end. `fields`: all but the messages. None where
+        they depend on those others. Raises Unrenderable, which may be for the want of them."""
+        name, tools = self._choose(fields)
+        if not self._is_apart(name, fields, messages):
+            return None
+        content_format = self._formats[name]
+        # Where the first message may be rendered otherwise, one stands in front, and its text is left out.
+        front = _IN_FRONT if "loop" in self._sources[name] else []
+        turns: list[_Json] = []
+        if front or messages:
+            turns = conversation([*front, *messages], content_format=content_format, knows_developer=True)
+        arguments = self._template_arguments(fields) | {"messages": turns, "tools": tools}
+        return _pieces(self._run(self._apart[name], arguments))[1 + len(front) :]
+
+    def _choose(self, fields: Mapping[str, Any]) -> tuple[str, list[_Json] | None]:
+        """(the template's name, the tools as it gets them)."""
+        if fields.get("chat_template") is not None:
+            raise Unrenderable("the request brings its own chat template")
+        tools = tool_schemas(fields.get("tools"))
+        return "tool_use" if tools is not None and "tool_use" in self._compiled else "default", tools
+
+    def _knows_developer(self, name: str) -> bool:
+        source = self._sources[name]
+        return '"developer"' in source or "'developer'" in source
+
+    def _is_apart(self, name: str, fields: Mapping[str, Any], messages: list[_Json]) -> bool:
+        """Where a template knows no developer, its words join the system's, wherever they stand."""
+        if name not in self._apart or fields.get("continue_final_message"):
+            return False
+        return self._knows_developer(name) or not any(message.get("role") == "developer" for message in messages)
 
     def _template_arguments(self, fields: Mapping[str, Any]) -> _Json:
         given = fields.get("chat_template_kwargs") or {}
@@ -108,12 +161,13 @@ class ChatTemplate:
         base = {**self._special_tokens, "documents": None, "add_generation_prompt": False}
         return {**base, **self._arguments, **_set(given), **_set(own)}
 
-    def _run(self, name: str, arguments: _Json) -> str:
+    def _run(self, template: jinja2.Template, arguments: _Json) -> list[str]:
         parts: list[str] = []
         length = 0
         try:
-            for part in self._compiled[name].generate(arguments):
-                length += len(part)
+            for part in template.generate(arguments):
+                if part != _MARK:
+                    length += len(part)
                 if length > PROMPT_CHARS_MAX:
                     raise Unrenderable("the prompt is too long")
                 parts.append(part)
@@ -122,13 +176,14 @@ class ChatTemplate:
         except Exception as error:
             # A template runs arbitrary expressions over the client's values: whatever it raises, the worker raises too.
             raise Unrenderable(f"the template fails with {type(error).__name__}") from None
-        return "".join(parts)
+        return parts
 
     def _continued(self, name: str, arguments: _Json) -> str:
         """The prompt cut off behind the last message's text (transformers `continue_final_message`)."""
         last = dict(arguments["messages"][-1])
         text, last["content"] = _tagged(last["content"])
-        rendered = self._run(name, arguments | {"messages": [*arguments["messages"][:-1], last]})
+        turns = [*arguments["messages"][:-1], last]
+        rendered = "".join(self._run(self._compiled[name], arguments | {"messages": turns}))
         tag = _CONTINUE_TAG.strip()
         if text.strip() not in rendered or tag not in rendered:
             raise Unrenderable("the final message cannot be continued")
@@ -136,6 +191,17 @@ class ChatTemplate:
         if rendered[place : place + len(_CONTINUE_TAG)] == _CONTINUE_TAG:
             return rendered[:place]
         return rendered[:place].rstrip()
+
+
+def _pieces(parts: list[str]) -> list[str]:
+    """What lies between the marks."""
+    pieces, begin = [], 0
+    for place, part in enumerate(parts):
+        if part == _MARK:
+            pieces.append("".join(parts[begin:place]))
+            begin = place + 1
+    pieces.append("".join(parts[begin:]))
+    return pieces
 
 
 def _set(arguments: Mapping[str, Any]) -> _Json:

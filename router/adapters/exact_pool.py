@@ -204,9 +204,12 @@ class ExactPool:
         if tokenizer is None or dialects is None or not self.exact_workers():
             return None
         try:
-            decoded, chat = dialects.decode(fields, kind)
             caller = Caller(grant.tenant, grant.salt, self._adapter(grant.model))
-            prepared = tokenizer.prepare(caller, decoded, chat=chat)
+            if kind == "chat":
+                prepared = tokenizer.prepare_chat(caller, fields)
+            else:
+                decoded, chat = dialects.decode(fields, kind)
+                prepared = tokenizer.prepare(caller, decoded, chat=chat)
             return tokenizer.finish_now(prepared) or partial(self._finish, tokenizer, prepared)
         except Unrenderable:
             self.unrendered += 1

@@ -22,16 +22,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 
 from router.adapters.chat_messages import Unrenderable
+from router.adapters.chat_raw import beside, last_end, message_ends, messages_behind, raw_messages
 from router.adapters.chat_template import CHAT_FIELDS, PROMPT_CHARS_MAX, ChatTemplate
 from router.adapters.tokenizer_files import ModelFiles, encode
 from router.contract.ids import TenantId
+from router.contract.secrets import framed
 from router.core.exact.block_hashes import Adapter, BlockHasher
 from router.core.exact.chains import ExactPrefix, PromptChains, Reading, Scope, run_out
+from router.core.exact.heads import Found, Head, Heads, Root
 from router.core.exact.segments import Piece, SegmentCache
 
 TEXT_FIELDS = ("prompt", "suffix", "add_special_tokens", "truncate_prompt_tokens")
@@ -67,6 +71,15 @@ class Caller:
     adapter: Adapter | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What to remember of a conversation, for its next turn."""
+
+    found: Found
+    places: list[tuple[int, int]]
+    """Ends of messages: (bytes of their JSON, bytes of the prompt)."""
+
+
 @dataclass(slots=True)
 class Prepared:
     """A request's prompt and what is known of it."""
@@ -76,6 +89,7 @@ class Prepared:
     reading: Reading | None = None
     ids: list[int] | None = None
     """The prompt itself where it came as token ids; then there is no `reading`."""
+    growth: Growth | None = None
 
     @property
     def text(self) -> bytes:
@@ -122,6 +136,7 @@ class ExactTokenizer:
             tenant_share_max=share,
         )
         self._segments = segments
+        self._heads = Heads(self._chains.cache)
         self._under_way: dict[int, asyncio.Future[array[int]]] = {}
         self._threads = ThreadPoolExecutor(limits.threads_max, "tokenize", initializer=_stand_back)
 
@@ -168,6 +183,61 @@ class ExactTokenizer:
             scope = replace(scope, before=self._files.before, after=self._files.after)
         reading = self._chains.read(scope, _utf8(prompt))
         return Prepared(reading.prefix, scope, reading)
+
+    def prepare_chat(self, caller: Caller, raws: Mapping[str, Any]) -> Prepared:
+        """`prepare` of a chat from the JSON of its fields (Any: `msgspec.Raw`, bytes or a memoryview). Of a known
+        conversation that goes on only what is new is decoded and rendered. Raises Unrenderable.
+        """
+        template, raw = self._template, raw_messages(raws)
+        if template is None or raw is None or not template.any_apart:
+            return self.prepare(caller, decode_fields(raws, chat=True), chat=True)
+        scope = Scope(caller.tenant, caller.salt, caller.adapter)
+        found = self._heads.find(scope.tenant, self._root(scope, raws), raw)
+        if found.head is not None:
+            prepared = self._read_on(scope, template, raws, found, found.head)
+            if prepared is not None:
+                return prepared
+        fields = decode_fields(raws, chat=True)
+        pieces = template.render_apart(fields)
+        if pieces is None:
+            return self.prepare(caller, fields, chat=True)
+        reading = self._chains.read(scope, _utf8("".join(pieces)))
+        ends = message_ends(raw)
+        text_ends = list(accumulate(len(piece.encode()) for piece in pieces[:-1]))
+        places = [(ends[at], text_ends[at + 1]) for at in self._heads.wanted(found, ends)]
+        return Prepared(reading.prefix, scope, reading, growth=Growth(found, places))
+
+    def _root(self, scope: Scope, raws: Mapping[str, Any]) -> Root:
+        stream, key = self._chains.root(scope, b"chat")
+        fields = beside(raws)
+        if not fields:
+            return stream, int.from_bytes(key)
+        stream.update(framed(*fields))
+        return stream, stream.intdigest()
+
+    def _read_on(
+        self, scope: Scope, template: ChatTemplate, raws: Mapping[str, Any], found: Found, head: Head
+    ) -> Prepared | None:
+        """The conversation behind `head`; None where it has to be read whole."""
+        messages = messages_behind(found.raw, head.end)
+        if messages is None:
+            return None
+        fields = decode_fields({name: raw for name, raw in raws.items() if name != "messages"}, chat=True)
+        try:
+            pieces = template.render_further(fields, messages)
+            text = None if pieces is None else [piece.encode() for piece in pieces]
+        except (Unrenderable, UnicodeEncodeError):
+            return None
+        if text is None or head.text_bytes + sum(map(len, text)) > PROMPT_CHARS_MAX:
+            return None
+        reading = self._chains.read_on(scope, head.anchor, b"".join(text))
+        if reading is None:
+            return None
+        growth = None
+        if messages:
+            place = (last_end(found.raw), head.text_bytes + sum(map(len, text[:-1])))
+            growth = Growth(found, [place])
+        return Prepared(None, scope, reading, growth=growth)
 
     def needs_tokenizing(self, prepared: Prepared) -> bool:
         """Whether there is too much unseen text, or too much to hash, for the event loop."""
@@ -241,12 +311,19 @@ class ExactTokenizer:
         if prepared.reading is not None:
             yield from self._chains.work(prepared.reading)
             assert prepared.reading.prefix is not None
+            if prepared.growth is not None:
+                self._learn(prepared.scope, prepared.reading, prepared.growth)
             return prepared.reading.prefix
         assert prepared.ids is not None
         try:
             return (yield from self._chains.work_ids(prepared.scope, prepared.ids))
         except OverflowError:
             raise Unrenderable("a token id is out of range") from None
+
+    def _learn(self, scope: Scope, reading: Reading, growth: Growth) -> None:
+        anchors = [(place, self._chains.anchor(reading, place[1])) for place in growth.places]
+        heads = [Head(end, anchor, at) for (end, at), anchor in anchors if anchor is not None]
+        self._heads.learn(scope.tenant, growth.found, heads)
 
     async def _tokenized(self, text: bytes, piece: Piece) -> array[int]:
         """Ids of a long piece from a thread; waits for one that is under way."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -52,6 +53,8 @@ the length of any added token, or they are not."""
 LONG_STEPS_MAX = 4
 RUN_DEPTH_MAX = 8
 """Runs that refer to one another before their hashes are copied into one."""
+ANCHOR_REST_BYTES = 4096
+"""An anchor's text behind its node: templates end a message with an added token, or a few bytes behind one."""
 BLOCKS_AT_ONCE = 512
 """Hashed between two yields of `PromptChains.work`: 0.8 ms."""
 STEPS_AT_ONCE = 128
@@ -155,9 +158,21 @@ class _Mark:
     """Bytes from here to the ends of long steps whose last mark this is, the latest first."""
 
 
-_Get = Callable[[int], _Node | _Mark | None]
+_Get = Callable[[int], object]
 _Marks = list[tuple[int, int]]
 """(bytes, key of all text up to there) at every stride."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A place in a prompt from which others that begin alike are read."""
+
+    node: _Node
+    """The last one before the place."""
+    before: bytes
+    """Text in front of the node, back to the node before it or as far as a longer added token could reach."""
+    rest: bytes
+    """Text from the node to the place."""
 
 
 @dataclass(slots=True)
@@ -171,12 +186,15 @@ class Reading:
     unknown: list[Piece]
     """Pieces whose `ids` the caller must fill in before `PromptChains.work` or `finish`."""
     trail: list[_Node]
-    """Known nodes, from the last mark's to the deepest."""
+    """Known nodes, from the last mark's to the deepest; once all is known, every node behind that mark's."""
     pieces: list[Piece]
     marks: _Marks
     marks_known: int
     """Leading marks that need not be remembered."""
-    whole: int
+    whole: int | None
+    """Key of the whole prompt; None where only its end was read."""
+    start: int = 0
+    """Bytes of the prompt before `text`."""
 
     @property
     def unknown_bytes(self) -> int:
@@ -185,7 +203,7 @@ class Reading:
     @property
     def unhashed_bytes(self) -> int:
         """Text behind the deepest known node."""
-        return 0 if self.prefix is not None else len(self.text) - self.trail[-1].position
+        return 0 if self.prefix is not None else self.start + len(self.text) - self.trail[-1].position
 
 
 class PromptChains:
@@ -209,13 +227,14 @@ class PromptChains:
         self._segments = segments
         self._seed = int.from_bytes(secret[:8])
         self._secret = secret[8:]
-        self._cache: TenantCache[_Node | _Mark] = TenantCache(bytes_max=bytes_max, tenant_share_max=tenant_share_max)
+        self.cache: TenantCache[object] = TenantCache(bytes_max=bytes_max, tenant_share_max=tenant_share_max)
+        """Nodes and marks, and what else is known by a digest of the same secret."""
         self._roots: dict[tuple[bytes, Scope], tuple[xxhash.xxh3_128, bytes]] = {}
         self._long_step = max(LONG_STEP_BYTES, 2 * cuts.token_bytes_max)
 
     @property
     def bytes_used(self) -> int:
-        return self._cache.bytes_used
+        return self.cache.bytes_used
 
     @property
     def block_size(self) -> int:
@@ -223,9 +242,9 @@ class PromptChains:
 
     def read(self, scope: Scope, text: bytes) -> Reading:
         """What is known of `text` (UTF-8). Neither tokenises nor hashes blocks: O(bytes) at memory speed."""
-        stream, root_key = self._root(scope, b"text")
+        stream, root_key = self.root(scope, b"text")
         marks, whole = _marks(stream, text)
-        get = self._cache.shard(scope.tenant).get
+        get = self.cache.shard(scope.tenant).get
         end = get(whole)
         if isinstance(end, _Node):
             return Reading(scope, text, self._prefix(end), [], [], [], marks, len(marks), whole)
@@ -237,10 +256,34 @@ class PromptChains:
             child = self._known_step(get, text, marks[known - 1], mark.long_steps)
             if child is not None:
                 trail.append(child)
-        self._walk(get, text, trail)
+        self._walk(get, text, 0, trail)
         pieces = list(self._cuts.split(text, trail[-1].position))
         unknown = self._segments.look_up(scope.tenant, text, pieces)
         return Reading(scope, text, None, unknown, trail, pieces, marks, known, whole)
+
+    def anchor(self, reading: Reading, position: int) -> Anchor | None:
+        """The place `position` bytes into a prompt that is wholly known; None where no node of it is shortly before."""
+        trail = reading.trail
+        place = bisect_right(trail, position, key=_position) - 1
+        if place < 1 or position - trail[place].position > ANCHOR_REST_BYTES:
+            return None
+        parent, node, start = trail[place - 1], trail[place], reading.start
+        at = node.position - start
+        before = reading.text[max(parent.position - start, at - 2 * self._cuts.token_bytes_max) : at]
+        return Anchor(node, before, reading.text[at : position - start])
+
+    def read_on(self, scope: Scope, anchor: Anchor, text: bytes) -> Reading | None:
+        """As `read`, of the prompt up to the anchor and `text` behind it. None where that changes the tokens before."""
+        node, before = anchor.node, anchor.before
+        text = b"".join((before, anchor.rest, text))
+        if not self._cuts.is_first_cut(text, 0, len(before)):
+            return None
+        start = node.position - len(before)
+        trail = [node]
+        self._walk(self.cache.shard(scope.tenant).get, text, start, trail)
+        pieces = list(self._cuts.split(text, trail[-1].position - start))
+        unknown = self._segments.look_up(scope.tenant, text, pieces)
+        return Reading(scope, text, None, unknown, trail, pieces, [], 0, None, start)
 
     def finish(self, reading: Reading) -> ExactPrefix:
         """`work` in one go."""
@@ -259,22 +302,24 @@ class PromptChains:
         scope = reading.scope
         for piece in reading.unknown:
             self._segments.learn(scope.tenant, piece)
-        node, trail, marked = reading.trail[-1], list(reading.trail), dict[int, _Node]()
+        start, node, trail, marked = reading.start, reading.trail[-1], list(reading.trail), dict[int, _Node]()
         ids: TokenIds[int] = array("I")
         for piece in reading.pieces:
             assert piece.ids is not None, "a piece was not tokenised"
             ids += piece.ids
             if piece.is_cut:
-                key = self._step_key(node, reading.text, piece.end)
-                child = yield from self._extend(scope, node, key.to_bytes(16), piece.end, ids)
+                key = self._step_key(node, reading.text, start, piece.end)
+                child = yield from self._extend(scope, node, key.to_bytes(16), start + piece.end, ids)
                 self._remember_step(scope, node, key, child, marked)
                 node, ids = child, array("I")
                 trail.append(node)
                 if not len(trail) % STEPS_AT_ONCE:
                     yield
         self._remember_marks(reading, trail, marked)
-        end = yield from self._extend(scope, node, b"", len(reading.text), ids + array("I", scope.after))
-        self._remember(scope, reading.whole, end)
+        end = yield from self._extend(scope, node, b"", start + len(reading.text), ids + array("I", scope.after))
+        if reading.whole is not None:
+            self._remember(scope, reading.whole, end)
+        reading.trail = trail
         reading.prefix = self._prefix(end)
 
     def work_ids(self, scope: Scope, ids: Sequence[int]) -> Generator[None, None, ExactPrefix]:
@@ -284,9 +329,9 @@ class PromptChains:
         """
         tokens = array("I", ids)
         text = tokens.tobytes()
-        stream, root_key = self._root(scope, b"ids")
+        stream, root_key = self.root(scope, b"ids")
         marks, whole = _marks(stream, text)
-        get = self._cache.shard(scope.tenant).get
+        get = self.cache.shard(scope.tenant).get
         end = get(whole)
         if not isinstance(end, _Node):
             mark = _deepest(get, marks)[1]
@@ -297,21 +342,22 @@ class PromptChains:
                 if key == whole:
                     self._remember(scope, key, node)
                 else:
-                    self._cache.put(scope.tenant, key, _Mark(node), MARK_BYTES)
+                    self.cache.put(scope.tenant, key, _Mark(node), MARK_BYTES)
                 yield
             end = node
         return self._prefix(end)
 
-    def _walk(self, get: _Get, text: bytes, trail: list[_Node]) -> None:
-        """Along known steps as far as they go: adds the nodes passed."""
+    def _walk(self, get: _Get, text: bytes, start: int, trail: list[_Node]) -> None:
+        """Along known steps as far as they go: adds the nodes passed. `start`: bytes of the prompt before `text`."""
         while True:
             node = trail[-1]
             child = None
             if node.long_steps:
-                child = self._known_step(get, text, (node.position, int.from_bytes(node.key)), node.long_steps)
+                place = (node.position - start, int.from_bytes(node.key))
+                child = self._known_step(get, text, place, node.long_steps)
             if child is None:
-                cut = self._cuts.next_cut(text, node.position)
-                found = None if cut is None else get(self._step_key(node, text, cut[1]))
+                cut = self._cuts.next_cut(text, node.position - start)
+                found = None if cut is None else get(self._step_key(node, text, start, cut[1]))
                 child = found if isinstance(found, _Node) else None
             if child is None:
                 return
@@ -328,9 +374,9 @@ class PromptChains:
                     return child
         return None
 
-    def _step_key(self, node: _Node, text: bytes, end: int) -> int:
+    def _step_key(self, node: _Node, text: bytes, start: int, end: int) -> int:
         # A seed is taken modulo 2^64; keys are secret digests themselves.
-        key: int = xxhash.xxh3_128_intdigest(memoryview(text)[node.position : end], int.from_bytes(node.key))
+        key: int = xxhash.xxh3_128_intdigest(memoryview(text)[node.position - start : end], int.from_bytes(node.key))
         return key
 
     def _extend(
@@ -356,7 +402,7 @@ class PromptChains:
         run = node.run
         if run.blocks == node.blocks:
             return run
-        ledger = self._cache.shard(scope.tenant).ledger
+        ledger = self.cache.shard(scope.tenant).ledger
         if run.depth < RUN_DEPTH_MAX:
             return _Run(ledger, run, node.blocks, [])
         return _Run(ledger, None, 0, run.take(node.blocks))
@@ -366,7 +412,7 @@ class PromptChains:
         return ExactPrefix(node.run.take(node.blocks), node.blocks * size + len(node.carry), size)
 
     def _remember(self, scope: Scope, key: int, node: _Node) -> None:
-        self._cache.put(scope.tenant, key, node, NODE_BYTES)
+        self.cache.put(scope.tenant, key, node, NODE_BYTES)
 
     def _remember_step(self, scope: Scope, node: _Node, key: int, child: _Node, marked: dict[int, _Node]) -> None:
         """A long step is left in `marked`, by the last mark within it, where there is one."""
@@ -388,12 +434,12 @@ class PromptChains:
                 continue
             while index + 1 < len(trail) and trail[index + 1].position + slack <= position:
                 index += 1
-            mark, node = self._cache.shard(scope.tenant).get(key), trail[index]
+            mark, node = self.cache.shard(scope.tenant).get(key), trail[index]
             if not isinstance(mark, _Mark):
                 if (child is None and not node.position) or (node.position and node.position + slack > position):
                     continue
                 mark = _Mark(node)
-                self._cache.put(scope.tenant, key, mark, MARK_BYTES)
+                self.cache.put(scope.tenant, key, mark, MARK_BYTES)
             if child is not None:
                 end = child.position
                 self._remember(scope, xxhash.xxh3_128_intdigest(memoryview(text)[position:end], key), child)
@@ -401,7 +447,7 @@ class PromptChains:
 
     def _root_node(self, scope: Scope, key: bytes) -> _Node:
         """Kept like any other node: it knows the long steps that prompts begin with."""
-        shard, place = self._cache.shard(scope.tenant), int.from_bytes(key)
+        shard, place = self.cache.shard(scope.tenant), int.from_bytes(key)
         node = shard.get(place)
         if not isinstance(node, _Node):
             run = _Run(shard.ledger, None, 0, [])
@@ -409,7 +455,8 @@ class PromptChains:
             self._remember(scope, place, node)
         return node
 
-    def _root(self, scope: Scope, kind: bytes) -> tuple[xxhash.xxh3_128, bytes]:
+    def root(self, scope: Scope, kind: bytes) -> tuple[xxhash.xxh3_128, bytes]:
+        """(secret stream to go on with, its key: 16 bytes) of one scope and kind of bytes."""
         root = self._roots.get((kind, scope))
         if root is None:
             if len(self._roots) >= ROOTS_MAX:
@@ -440,6 +487,10 @@ def _marks(stream: xxhash.xxh3_128, text: bytes) -> tuple[_Marks, int]:
     update(view[done:])
     update(_END)
     return marks, digest()
+
+
+def _position(node: _Node) -> int:
+    return node.position
 
 
 def _last_mark(position: int) -> int:
