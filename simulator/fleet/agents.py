@@ -11,12 +11,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import cast
 
 import numpy as np
 
 from simulator.fleet.demand import demand_s, known_blocks, unloaded_s
 from simulator.fleet.hardware import GpuProfile
-from simulator.fleet.names import BlockName, Names, key_of, named, places
+from simulator.fleet.names import BlockName, Names, key_of, listed, named, places
 from simulator.fleet.workload import BLOCK_TOKENS, TEXT_BLOCK_TOKENS, Request
 from simulator.replay import WEKA_BLOCK_TOKENS, WekaTurn
 
@@ -48,6 +50,8 @@ class _Text:
     """The trace's id of each whole 64-token block."""
     names: Names
     """Of the whole text blocks."""
+    numbers: list[BlockName]
+    """The same."""
     whole: int
     """64-token blocks."""
 
@@ -100,33 +104,44 @@ class AgentWorkload:
         self._next_id += 1
         self._slots[self._next_id] = slot
         text = slot.ahead or _text(row, slot.play, _TEXT_BLOCK)
-        slot.ahead = _text(slot.session[turn + 1], slot.play, _TEXT_BLOCK) if turn + 1 < len(slot.session) else None
+        following = slot.session[turn + 1] if turn + 1 < len(slot.session) else None
+        slot.ahead = None if following is None else _text(following, slot.play, _TEXT_BLOCK, behind=text)
         return Request(
             id=self._next_id,
             arrival_s=arrival_s,
             prompt_tokens=row.input_length,
             output_tokens=row.output_length,
             chain=_chain(row, text, slot),
-            text_hashes=text.names.tolist(),
+            text_hashes=cast("list[int]", text.numbers),
             affinity=slot.play,
         )
 
 
-def _text(row: WekaTurn, play: int, every: int) -> _Text:
-    """A turn's prompt, with a name for each whole block of `every` 64-token blocks: that of the last of them."""
+def _text(row: WekaTurn, play: int, every: int, *, behind: _Text | None = None) -> _Text:
+    """A turn's prompt, with a name for each whole block of `every` 64-token blocks: that of the last of them.
+
+    `behind`: of the turn before, whose numbers are used again.
+    """
     ids = np.concatenate([places(first, first + count) for first, count in row.hash_runs])
-    tools = row.tool_tokens // WEKA_BLOCK_TOKENS
     head = (row.tool_tokens + row.system_tokens) // WEKA_BLOCK_TOKENS
     whole = min(row.input_length // WEKA_BLOCK_TOKENS, max(head, len(ids)))
     own = every - 1 + head // every * every
-    names = np.concatenate(
+    own_names = named(key_of("session", play), ids[own::every])
+    names = np.concatenate([_shared_names(row.tool_tokens, row.system_tokens, every), own_names])[: whole // every]
+    numbers = names.tolist() if behind is None else listed(names, behind.names, behind.numbers)
+    return _Text(ids, names, numbers, whole)
+
+
+@lru_cache(maxsize=4_096)
+def _shared_names(tool_tokens: int, system_tokens: int, every: int) -> Names:
+    """Of the blocks of tools and system prompt. Not to be changed."""
+    tools, head = tool_tokens // WEKA_BLOCK_TOKENS, (tool_tokens + system_tokens) // WEKA_BLOCK_TOKENS
+    return np.concatenate(
         [
-            named(key_of("tools", row.tool_tokens), _lasts(0, tools, every)),
-            named(key_of("system", row.tool_tokens, row.system_tokens), _lasts(tools, head, every)),
-            named(key_of("session", play), ids[own::every]),
+            named(key_of("tools", tool_tokens), _lasts(0, tools, every)),
+            named(key_of("system", tool_tokens, system_tokens), _lasts(tools, head, every)),
         ]
     )
-    return _Text(ids, names[: whole // every], whole)
 
 
 def _lasts(first: int, after: int, every: int) -> Names:
@@ -141,9 +156,9 @@ def _chain(row: WekaTurn, text: _Text, slot: _Slot) -> list[BlockName]:
     if following is not None and 0 < text.whole <= following.whole and _goes_on(slot, text, following):
         known = following
     upto = min(end, known.whole) if known is following else text.whole
-    names = known.names[_KV_TEXTS - 1 :: _KV_TEXTS][: upto // _BLOCK]
+    names = known.numbers[_KV_TEXTS - 1 : upto // _BLOCK * _KV_TEXTS : _KV_TEXTS]
     own = named(key_of("answer", slot.play, slot.turn), _lasts(upto, end, _BLOCK))
-    return np.concatenate([names, own]).tolist()
+    return names + own.tolist()
 
 
 def _goes_on(slot: _Slot, text: _Text, following: _Text) -> bool:
@@ -178,7 +193,7 @@ def _mean_demand_and_cycle_s(sessions: Sequence[Session], profile: GpuProfile) -
     turns = 0
     for play, session in enumerate(sessions):
         for row in session:
-            chain = _text(row, -1 - play, _BLOCK).names.tolist()
+            chain = _text(row, -1 - play, _BLOCK).numbers
             known = known_blocks(chain, (row.input_length - 1) // BLOCK_TOKENS, seen)
             prompt, output = row.input_length, row.output_length
             total_demand_s += demand_s(profile, prompt_tokens=prompt, output_tokens=output, known=known)

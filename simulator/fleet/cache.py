@@ -8,14 +8,15 @@ A block's name stands for the whole prefix up to its end, so equal names mean eq
 
 Invariants, kept by every method: pinned + free + blank = capacity, and a chain's parent is never evicted before its
 child (`release` frees tails first, and a running sequence holds every name of its chain), so the longest cached prefix
-is found by bisection.
+is found by bisection. As sequences hold heads of chains, references only fall along a chain: where they end, too, is
+found by bisection, and what is behind is taken or freed in one sweep of C.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
-from itertools import islice
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from itertools import islice, repeat
 
 from simulator.fleet.names import BlockName
 
@@ -63,18 +64,18 @@ class PrefixCache:
         return low
 
     def unused(self, chain: Sequence[BlockName], count: int) -> int:
-        """How many of the chain's first `count` blocks no sequence uses: pinning them takes as many available ones."""
-        return sum(map(self._free.__contains__, islice(chain, count)))
+        """How many of the chain's first `count` blocks, all of them cached, no sequence uses: pinning them takes as
+        many available ones. O(log n)."""
+        return count - self._held(chain, count, 1)
 
     def pin(self, chain: Sequence[BlockName], count: int) -> None:
         """Take a reference on the chain's first `count` blocks, all of them cached."""
-        references, free = self._references, self._free
-        for name in islice(chain, count):
-            if name in references:
-                references[name] += 1
-            else:
-                del free[name]
-                references[name] = 1
+        references, held = self._references, self._held(chain, count, 1)
+        for name in islice(chain, held):
+            references[name] += 1
+        unused = chain[held:count]
+        _do(map(self._free.__delitem__, unused))
+        references.update(zip(unused, repeat(1)))
 
     def allocate(self, count: int) -> None:
         """Take `count` nameless blocks; the caller checked `available_blocks`."""
@@ -102,18 +103,31 @@ class PrefixCache:
 
     def release(self, chain: Sequence[BlockName], count: int, *, nameless: int) -> None:
         """Drop the references on the chain's first `count` blocks, tails first, and `nameless` blocks beside them."""
-        references, free = self._references, self._free
-        for name in reversed(chain[:count]):
-            left = references[name] - 1
-            if left:
-                references[name] = left
-            else:
-                del references[name]
-                free[name] = None
+        references, kept = self._references, self._held(chain, count, 2)
+        for name in islice(chain, kept):
+            references[name] -= 1
+        freed = chain[kept:count][::-1]
+        _do(map(references.__delitem__, freed))
+        _do(map(self._free.__setitem__, freed, repeat(None)))
         self._blank += nameless
+
+    def _held(self, chain: Sequence[BlockName], count: int, least: int) -> int:
+        """Leading blocks of the chain, at most `count`, with so many references: O(log n)."""
+        references, low, high = self._references, 0, count
+        while low < high:
+            middle = (low + high) // 2
+            if references.get(chain[middle], 0) >= least:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def clear(self) -> None:
         """The worker died: nothing is cached and nothing pinned."""
         self._references.clear()
         self._free.clear()
         self._blank = self.capacity_blocks
+
+
+def _do(calls: Iterable[None]) -> None:
+    deque(calls, 0)

@@ -32,6 +32,14 @@ def named(key: np.uint64, ids: Names) -> Names:
     return mixed ^ (mixed >> np.uint64(31))
 
 
+def listed(names: Names, before: Names, numbers: list[BlockName]) -> list[BlockName]:
+    """As a list, with the head that it shares with `before` from the list of that, `numbers`."""
+    count = min(len(names), len(before))
+    differs = names[:count] != before[:count]
+    shared = int(differs.argmax()) if differs.any() else count
+    return [*numbers[:shared], *names[shared:].tolist()]
+
+
 def places(first: int, after: int) -> Names:
     """The numbers first … after − 1."""
     return np.arange(first, max(first, after), dtype=np.uint64)
