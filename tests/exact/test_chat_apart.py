@@ -104,7 +104,7 @@ def plain(exact: ExactTokenizer, fields: dict[str, bytes], caller: Caller) -> tu
         ids = exact.token_ids(decode_fields(fields, chat=True), chat=True)
     except Unrenderable as error:
         return error.reason
-    return HASHER.hashes(ids, salt=caller.salt, adapter=caller.adapter), len(ids)
+    return list(HASHER.hashes(ids, salt=caller.salt, adapter=caller.adapter)), len(ids)
 
 
 async def read(exact: ExactTokenizer, fields: dict[str, bytes], caller: Caller) -> tuple[list[int], int] | str:

@@ -233,7 +233,9 @@ def test_numbers_keep_the_form_the_worker_prints() -> None:
 async def test_memory_is_bounded(model_files: ModelFiles) -> None:
     limits = ExactLimits(chains_bytes_max=300_000, segments_bytes_max=100_000)
     exact = ExactTokenizer(model_files, hasher=HASHER, secret=SECRET, limits=limits)
+    used = []
     for number in range(300):
         await exact.fingerprint(ALICE, chat(f"{number} " * 400), chat=True)
-    assert 100_000 < exact.bytes_used < 440_000
+        used.append(exact.bytes_used)
+    assert 100_000 < max(used) < 440_000
     exact.close()
