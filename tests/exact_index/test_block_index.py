@@ -281,3 +281,38 @@ def test_places_are_told_anew_when_a_holder_begins_again() -> None:
     index.renew(holder, until=10.0)
     assert index.places_version > version
     assert index.worker_matches([1, 2], index.places_of([holder.worker]), now=0.0) == [((holder.worker,), Match(1))]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 70), st.sampled_from([0, 0, 40, 64])), min_size=1, max_size=30
+    ),
+    st.integers(1, 70),
+)
+def test_what_a_prompt_matched_before_changes_nothing_of_what_it_matches(
+    acts: list[tuple[int, int, int]], length: int
+) -> None:
+    holders = [Holder(WorkerId(f"p/{number}")) for number in range(6)]
+    index, held = index_of(*holders), dict.fromkeys(range(6), 0)
+    common = chain(1, 70)
+    for number, depth, parted in acts:
+        if depth > held[number]:
+            index.store(holders[number], Tier.DEVICE, common[held[number] : depth])
+        else:
+            index.remove(holders[number], Tier.DEVICE, common[depth : held[number]])
+        held[number] = depth
+        asked = (common[:parted] + chain(2, 70))[:length] if parted else common[:length]
+        shared = min(length, parted or 70)
+        groups = index.worker_matches(asked, index.places_of(each.worker for each in holders), now=0.0)
+        found = {worker: match.blocks for workers, match in groups for worker in workers}
+        wanted = {holders[each].worker: min(blocks, shared) for each, blocks in held.items() if min(blocks, shared)}
+        assert found == wanted
+
+
+def test_heads_whose_match_lengths_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(block_index, "LAST_DEPTHS_MAX", 8)
+    index = index_of(A)
+    for seed in range(50):
+        index.store(A, Tier.DEVICE, chain(seed, 3))
+        index.worker_matches(chain(seed, 4), index.places_of([A.worker]), now=0.0)
+        assert len(index._last_depths) <= 8

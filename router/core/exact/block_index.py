@@ -11,6 +11,7 @@ Invariants:
 - A holder's blocks of a chain form a prefix: a worker evicts a chain from its tail (C17). The same holds for what it
   holds in device or host memory together, and for all tiers together. Hence match lengths are found by bisection.
 - References are counted as the worker counts them: stored ×3 is gone after removed ×3 (C13).
+- What a prompt's predecessor matched says where to look first, never what is found.
 - Only holders with a lease that has not run out are matched (S3.1). Whoever follows the events grants it, for no
   longer than the history is complete: a holder that is not matched is unknown, never empty.
 
@@ -65,6 +66,11 @@ DEPTHS_MAX = 64
 
 NAMED_MASKS_MAX = 1024
 """Masks whose workers are remembered; about 10 KB each with 1000 workers. Prompts of one head end in few masks."""
+
+LAST_DEPTHS_MAX = 4096
+"""Heads whose last match lengths are remembered: 400 bytes each."""
+LIKELY_MAX = 8
+"""Of one head. Two look-ups each, where a bisection takes log n."""
 
 SHARED_MASKS_MAX = 4096
 """Masks of several holders kept as one object each; beyond it the table starts anew."""
@@ -147,6 +153,8 @@ class BlockIndex:
         self._dropped_extra: list[dict[int, int]] = []
         self._shared_masks: dict[int, int] = {}
         self._workers_of_mask: dict[int, tuple[WorkerId, ...]] = {}
+        self._last_depths: dict[int, tuple[int, ...]] = {}
+        """Block of a chain at its last power of two → match lengths found for it."""
         self.places_version = 0
         """Changes whenever a holder gets another place: what `places_of` said before is no longer true."""
 
@@ -307,7 +315,7 @@ class BlockIndex:
             return []
         tables = self._tables()
         found: list[tuple[tuple[WorkerId, ...], Match]] = []
-        for holders, depth in distinct_depths(tables, hashes, wanted, DEPTHS_MAX):
+        for holders, depth in self._depths(tables, hashes, wanted):
             if len(tables) == 1:
                 found.append((self._workers(holders), Match(depth)))
                 continue
@@ -315,6 +323,15 @@ class BlockIndex:
                 bit = holders & -holders
                 holders ^= bit
                 found.append(((self._holder_of_bit[bit].worker,), self._by_tier(bit, hashes, depth)))
+        return found
+
+    def _depths(self, tables: list[Shards], hashes: Sequence[int], wanted: int) -> list[tuple[int, int]]:
+        """The distinct match lengths, looked for where those of the last prompt with this head were."""
+        head = hashes[(1 << (len(hashes).bit_length() - 1)) - 1]
+        found = distinct_depths(tables, hashes, wanted, DEPTHS_MAX, self._last_depths.get(head, ()))
+        if len(self._last_depths) >= LAST_DEPTHS_MAX:
+            self._last_depths.clear()
+        self._last_depths[head] = tuple([depth for _, depth in found[:LIKELY_MAX]])
         return found
 
     def _workers(self, holders: int) -> tuple[WorkerId, ...]:

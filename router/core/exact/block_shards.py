@@ -99,11 +99,12 @@ def depth_of(tables: Sequence[Shards], hashes: Sequence[int], wanted: int, high:
 
 
 def distinct_depths(
-    tables: Sequence[Shards], hashes: Sequence[int], usable: int, depths_max: int
+    tables: Sequence[Shards], hashes: Sequence[int], usable: int, depths_max: int, likely: Sequence[int] = ()
 ) -> list[tuple[int, int]]:
     """(holders, depth > 0) for each match length of the chain, deepest first, at most `depths_max` of them.
 
     Holders only drop out along a chain, so a stretch with equal masks at both ends holds no match's end and is skipped.
+    `likely`: depths, deepest first, to look at and behind before any other: they change the cost, not what is found.
     """
     found: list[tuple[int, int]] = []
     high, high_mask = len(hashes), mask_of(tables, hashes[-1]) & usable
@@ -113,6 +114,10 @@ def distinct_depths(
     shard_of = len(device) - 1
     # Shorter ends of stretches still to be looked at; `high` is where the stretch on top of them ends.
     ends = [(1, mask_of(tables, hashes[0]) & usable)]
+    for depth in reversed(likely):
+        for place in (depth, depth + 1):
+            if ends[-1][0] < place < high:
+                ends.append((place, mask_of(tables, hashes[place - 1]) & usable))
     while ends and len(found) < depths_max:
         low, low_mask = ends[-1]
         if low_mask == high_mask or high - low <= 1:
