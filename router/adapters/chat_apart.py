@@ -10,7 +10,7 @@ from one round to the next and gives the same at any time. A template with anyth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from jinja2 import nodes
@@ -46,13 +46,51 @@ _FIRST: Final = {"index0": 0, "index": 1}
 def told_apart(template: nodes.Template, mark: str) -> nodes.Template | None:
     """The template with `mark` put out in front of each message and behind the last; None where messages may depend on
     each other. Changes the tree that it is given."""
-    loops = [node for node in template.body if isinstance(node, nodes.For) and _is_over_messages(node, template)]
-    if len(loops) != 1 or not _is_free(template, loops[0]):
+    loop = _free_loop(template)
+    if loop is None:
         return None
-    (loop,) = loops
     template.body.insert(template.body.index(loop) + 1, _put_out(mark, loop.lineno))
     loop.body.insert(0, _put_out(mark, loop.lineno))
     return template
+
+
+def says_verbatim(template: nodes.Template) -> bool:
+    """Whether a message's content goes into its text as it is and decides nothing else of it."""
+    loop = _free_loop(template)
+    if loop is None:
+        return False
+    assert isinstance(loop.target, nodes.Name)
+    message = loop.target.name
+    reads: list[nodes.Getattr | nodes.Getitem] = [*loop.find_all(nodes.Getattr), *loop.find_all(nodes.Getitem)]
+    fields = [(field, _key(field)) for field in reads]
+    whole = {id(name) for name in _names(loop, message)} - {id(loop.target)}
+    if whole - {id(field.node) for field, key in fields if key is not None}:
+        return False
+    contents = {id(field) for field, key in fields if key == "content"}
+    return contents <= {id(part) for put_out in loop.find_all(nodes.Output) for part in _summands(put_out.nodes)}
+
+
+def _key(field: nodes.Getattr | nodes.Getitem) -> str | None:
+    """What is read of a mapping, where that is a fixed name and no method, which might read anything."""
+    if isinstance(field, nodes.Getattr):
+        return None if field.attr in _METHODS else field.attr
+    return field.arg.value if isinstance(field.arg, nodes.Const) and isinstance(field.arg.value, str) else None
+
+
+def _summands(values: Sequence[nodes.Expr]) -> Iterator[nodes.Expr]:
+    """The values themselves and what they are joined from."""
+    for value in values:
+        yield value
+        if isinstance(value, nodes.Concat):
+            yield from _summands(value.nodes)
+        elif isinstance(value, nodes.Add):
+            yield from _summands([value.left, value.right])
+
+
+def _free_loop(template: nodes.Template) -> nodes.For | None:
+    """The one over messages, where no round of it depends on another."""
+    loops = [node for node in template.body if isinstance(node, nodes.For) and _is_over_messages(node, template)]
+    return loops[0] if len(loops) == 1 and _is_free(template, loops[0]) else None
 
 
 def _put_out(text: str, lineno: int) -> nodes.Output:

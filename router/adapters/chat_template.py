@@ -20,7 +20,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from router.adapters.chat_apart import told_apart
+from router.adapters.chat_apart import says_verbatim, told_apart
 from router.adapters.chat_messages import ContentFormat, Unrenderable, conversation, tool_schemas
 
 TEMPLATE_BYTES_MAX = 512 * 1024
@@ -43,6 +43,10 @@ _OWN_ARGUMENTS = frozenset((
 _CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 _MARK = secrets.token_hex(16)
 """Put out between messages where each is rendered by itself; no request can name it."""
+
+_PROBE = secrets.token_hex(16)
+"""Stands for any text, to see what a template puts around it."""
+_PLAIN_ROLES = ("user", "assistant")
 
 _Json = dict[str, Any]  # Any: decoded JSON of the client
 _IN_FRONT: list[_Json] = [{"role": "user", "content": ""}]
@@ -72,6 +76,9 @@ class ChatTemplate:
         try:
             self._compiled = {name: environment.from_string(source) for name, source in templates.items()}
             self._formats = {name: _content_format(environment.parse(source)) for name, source in templates.items()}
+            self._frames: dict[str, dict[str, list[str]]] = {
+                name: {} for name, source in templates.items() if says_verbatim(environment.parse(source))
+            }
             apart = {name: told_apart(environment.parse(source), _MARK) for name, source in templates.items()}
             self._apart = {name: environment.from_string(tree) for name, tree in apart.items() if tree is not None}
         except jinja2.TemplateError as error:
@@ -120,6 +127,10 @@ class ChatTemplate:
     def render_further(self, fields: Mapping[str, Any], messages: list[_Json]) -> list[str] | None:
         """The pieces of `messages` behind others: each of them, the end. `fields`: all but the messages. None where
         they depend on those others. Raises Unrenderable, which may be for the want of them."""
+        plain = self._plain_pieces(messages) if not fields else None
+        return plain if plain is not None else self._further(fields, messages)
+
+    def _further(self, fields: Mapping[str, Any], messages: list[_Json]) -> list[str] | None:
         name, tools = self._choose(fields)
         if not self._is_apart(name, fields, messages):
             return None
@@ -131,6 +142,22 @@ class ChatTemplate:
             turns = conversation([*front, *messages], content_format=content_format, knows_developer=True)
         arguments = self._template_arguments(fields) | {"messages": turns, "tools": tools}
         return _pieces(self._run(self._apart[name], arguments))[1 + len(front) :]
+
+    def _plain_pieces(self, messages: list[_Json]) -> list[str] | None:
+        """As `render_further`, of messages that are one text each, where the template puts that out as it is: what is
+        around it is rendered once. None otherwise."""
+        frames = self._frames.get("default")
+        if frames is None or not all(_is_plain(message) for message in messages):
+            return None
+        if not frames:
+            try:
+                for role in _PLAIN_ROLES:
+                    around, end = self._further({}, [{"role": role, "content": _PROBE}]) or ["", ""]
+                    frames[role], frames[""] = around.split(_PROBE), [end]
+            except Unrenderable:
+                del self._frames["default"]
+                return None
+        return [*(message["content"].join(frames[message["role"]]) for message in messages), *frames[""]]
 
     def _choose(self, fields: Mapping[str, Any]) -> tuple[str, list[_Json] | None]:
         """(the template's name, the tools as it gets them)."""
@@ -191,6 +218,10 @@ class ChatTemplate:
         if rendered[place : place + len(_CONTINUE_TAG)] == _CONTINUE_TAG:
             return rendered[:place]
         return rendered[:place].rstrip()
+
+
+def _is_plain(message: _Json) -> bool:
+    return len(message) == 2 and message.get("role") in _PLAIN_ROLES and type(message.get("content")) is str
 
 
 def _pieces(parts: list[str]) -> list[str]:

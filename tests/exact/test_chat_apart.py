@@ -213,6 +213,42 @@ def test_messages_that_depend_on_each_other_are_rendered_together(source: str) -
     assert rendering.render_further({}, [{"role": "user", "content": "a"}]) is None
 
 
+VERBATIM = {
+    "lab": LAB,
+    "joined": "{% for m in messages %}{{ '<|' + m.role + '|>' ~ (m.content + '<|end|>') }}{% endfor %}",
+    "by role": "{% for m in messages %}{% if m['role'] == 'user' %}U:{% endif %}{{ m['content'] }}{% endfor %}",
+    "twice": "{% for m in messages %}{{ m.content }}|{{ m.content }}{% if loop.first %}!{% endif %}{% endfor %}",
+}
+LOOKED_AT = {
+    "asked": "{% for m in messages %}{% if m.content %}x{% endif %}{{ m.content }}{% endfor %}",
+    "filtered": "{% for m in messages %}{{ m.content | trim }}{% endfor %}",
+    "cut": "{% for m in messages %}{{ m.content[:3] }}{% endfor %}",
+    "compared": "{% for m in messages %}{{ m.content == 'a' }}{% endfor %}",
+    "chosen": "{% for m in messages %}{{ m.content if m.role == 'user' else m.content | upper }}{% endfor %}",
+    "named": "{% for m in messages %}{% set c = m.content %}{{ c | upper }}{% endfor %}",
+    "whole": "{% for m in messages %}{{ m | tojson }}{% endfor %}",
+    "computed": "{% for m in messages %}{% set k = 'content' %}{{ m[k] | upper }}{% endfor %}",
+    "method": "{% for m in messages %}{{ m.get('content') | upper }}{% endfor %}",
+    "values": "{% for m in messages %}{% for v in m.values() %}{{ v | upper }}{% endfor %}{% endfor %}",
+    "renamed": "{% for m in messages %}{% set n = m %}{{ n.content | upper }}{% endfor %}",
+    "method of it": "{% for m in messages %}{{ m.content.upper() }}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("source", [*VERBATIM.values(), *LOOKED_AT.values()], ids=[*VERBATIM, *LOOKED_AT])
+@settings(max_examples=20, deadline=None)
+@given(texts=st.lists(TEXTS, max_size=4))
+def test_a_text_is_put_into_what_was_rendered_around_another(source: str, texts: list[str]) -> None:
+    roles = ("user", "assistant")
+    messages = [{"role": roles[n % 2], "content": text} for n, text in enumerate(["first", *texts])]
+    rendering = template(source)
+    assert bool(rendering._frames) == (source in VERBATIM.values())
+    for at in range(1, len(messages) + 1):
+        pieces = rendering.render_apart({"messages": messages})
+        assert pieces is not None
+        assert rendering.render_further({}, messages[at:]) == pieces[at + 1 :]
+
+
 class Counted:
     """Stands in for a tokenizer's template: counts the messages that it renders."""
 
