@@ -1,11 +1,12 @@
 """Cost of one routing decision: fingerprint + choose + reserve + first byte + release, in microseconds of CPU.
 
-    python -m benchmarks.decision [--json] [--rounds N] [--rows 64x65536,512x65536]
+    python -m benchmarks.decision [--json] [--rounds N] [--rows 64x65536,64x524288x6554]
 
-Prompts are conversations that share heads, as real ones do: nine in ten continue an earlier prompt. Every worker has a
-known cache of 500,000 tokens. `decision` is fingerprint + choose; reserving and releasing come on top. Memory is
-measured with tracemalloc over distinct 4 KB prompts, the tail of `index.insert` over a flood of unique prompts. Pure
-Python, one thread, thread CPU time: other processes disturb caches, not counts.
+Prompts are conversations that share heads, as real ones do: nine in ten continue an earlier prompt, with a tenth of
+their length as new text. In rows of three numbers all do, and the third is the bytes of new text, whatever the length.
+Every worker has a known cache of 500,000 tokens. `decision` is fingerprint + choose; reserving and releasing come on
+top. Memory is measured with tracemalloc over distinct 4 KB prompts, the tail of `index.insert` over a flood of unique
+prompts. Pure Python, one thread, thread CPU time: other processes disturb caches, not counts.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ WORKERS = (4, 64, 512)
 PROMPT_BYTES = (1024, 65_536, 524_288)
 """256, 16k and 128k tokens."""
 CAPACITY_TOKENS = 500_000
+CONVERSATIONS = 50
 UNDER_WAY = 32
 """Requests kept outstanding while measuring, so that load terms are not all zero."""
 MEMORY_PROMPTS = 20_000
@@ -47,6 +49,8 @@ MEMORY_PROMPT_BYTES = 4096
 class Row:
     workers: int
     prompt_bytes: int
+    new_bytes: int | None
+    """Behind a known prefix, in every prompt; None: a tenth of nine in ten, all of the others."""
     fingerprint_us_p50: float
     choose_us_p50: float
     reserve_us_p50: float
@@ -72,10 +76,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--rounds", type=int, default=2000, help="requests measured for each row")
     parser.add_argument("--flood", type=int, default=600_000, help="unique prompts of the insert measurement")
-    parser.add_argument("--rows", type=row_list, help="WORKERSxBYTES,… and nothing else")
+    parser.add_argument("--rows", type=row_list, help="WORKERSxBYTES[xNEW],… and nothing else")
     arguments = parser.parse_args()
-    sizes = arguments.rows or [(workers, size) for workers in WORKERS for size in PROMPT_BYTES]
-    rows = [measure(workers, size, arguments.rounds) for workers, size in sizes]
+    sizes = arguments.rows or [(workers, size, None) for workers in WORKERS for size in PROMPT_BYTES]
+    rows = [measure(*size, rounds=arguments.rounds) for size in sizes]
     if arguments.rows and arguments.json:
         print(json.dumps({"rows": [asdict(row) for row in rows]}))
         return
@@ -86,8 +90,9 @@ def main() -> None:
         print(json.dumps(figures, indent=1))
         return
     for row in rows:
+        new = "" if row.new_bytes is None else f", {row.new_bytes} new"
         print(
-            f"{row.workers:4} workers {row.prompt_bytes:6} B:"
+            f"{row.workers:4} workers {row.prompt_bytes:6} B{new}:"
             f" decision p50 {row.decision_us_p50:6.1f} p99 {row.decision_us_p99:7.1f}"
             f" total p50 {row.total_us_p50:6.1f} p99 {row.total_us_p99:7.1f}"
             f"  (fingerprint {row.fingerprint_us_p50:.1f}, choose {row.choose_us_p50:.1f},"
@@ -100,15 +105,18 @@ def main() -> None:
     )
 
 
-def row_list(text: str) -> list[tuple[int, int]]:
-    """`64x65536,512x65536` → [(64, 65536), (512, 65536)]"""
-    pairs = (part.split("x") for part in text.split(","))
-    return [(int(workers), int(size)) for workers, size in pairs]
+def row_list(text: str) -> list[tuple[int, int, int | None]]:
+    """`64x65536,64x524288x6554` → [(64, 65536, None), (64, 524288, 6554)]"""
+    rows = ([int(number) for number in part.split("x")] for part in text.split(","))
+    return [(row[0], row[1], row[2] if len(row) > 2 else None) for row in rows]
 
 
-def measure(workers: int, prompt_bytes: int, rounds: int) -> Row:
+def measure(workers: int, prompt_bytes: int, new_bytes: int | None, *, rounds: int) -> Row:
     table, key = build_table(workers)
-    prompts = conversation_prompts(prompt_bytes, rounds)
+    if new_bytes is None:
+        prompts, unmeasured = conversation_prompts(prompt_bytes, rounds), 0
+    else:
+        prompts, unmeasured = continued_prompts(prompt_bytes, rounds, new_bytes=new_bytes), CONVERSATIONS
     clock = time.thread_time_ns
     steps: list[list[int]] = [[], [], [], [], [], []]
     under_way = []
@@ -139,6 +147,8 @@ def measure(workers: int, prompt_bytes: int, rounds: int) -> Row:
             released = clock() - before
         else:
             released = 0
+        if number < unmeasured:
+            continue
         for step, nanoseconds in zip(
             steps,
             (
@@ -157,6 +167,7 @@ def measure(workers: int, prompt_bytes: int, rounds: int) -> Row:
     return Row(
         workers=workers,
         prompt_bytes=prompt_bytes,
+        new_bytes=new_bytes,
         fingerprint_us_p50=fingerprint_us,
         choose_us_p50=choose_us,
         reserve_us_p50=reserve_us,
@@ -226,14 +237,21 @@ def build_table(workers: int) -> tuple[RoutingTable, str]:
 
 
 def conversation_prompts(size: int, count: int) -> list[tuple[bytes, bytes]]:
-    """(head, tail) of prompts; nine in ten share all but their last tenth with one of 50 conversations."""
+    """(head, tail) of prompts; nine in ten share all but their last tenth with one of CONVERSATIONS."""
     rng = random.Random(11)
-    heads = [rng.randbytes(size * 9 // 10) for _ in range(50)]
+    heads = [rng.randbytes(size * 9 // 10) for _ in range(CONVERSATIONS)]
     prompts = []
     for _ in range(count):
         head = rng.choice(heads) if rng.random() < 0.9 else rng.randbytes(size * 9 // 10)
         prompts.append((head, rng.randbytes(size - len(head))))
     return prompts
+
+
+def continued_prompts(size: int, count: int, *, new_bytes: int) -> list[tuple[bytes, bytes]]:
+    """(head, tail) of prompts: each of CONVERSATIONS once, then `count` with the same heads and new tails."""
+    rng = random.Random(12)
+    heads = [rng.randbytes(size - new_bytes) for _ in range(CONVERSATIONS)]
+    return [(head, rng.randbytes(new_bytes)) for head in [*heads, *rng.choices(heads, k=count)]]
 
 
 def quantile_us(nanoseconds: list[int], q: float) -> float:

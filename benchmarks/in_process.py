@@ -19,6 +19,10 @@ from benchmarks.report import Bar, Report, median
 TIMEOUT_S = 400
 DECISION_ROWS = ((64, 65_536), (512, 65_536), (64, 524_288))
 """(workers, prompt bytes): 16k tokens before 64 and 512 workers, 128k tokens before 64."""
+NEW_BYTES = 6_554
+"""Of a tenth of 64 KB, 1.6k tokens."""
+KNOWN_ROWS = ((64, 65_536, NEW_BYTES), (64, 524_288, NEW_BYTES))
+"""(workers, prompt bytes, bytes of new text behind a known prefix): 16k and 128k tokens."""
 EXACT_ROWS = ((64, 16_000), (512, 16_000), (64, 128_000))
 """(workers, prompt tokens)."""
 DECISIONS, EXACT_DECISIONS = 1500, 600
@@ -38,10 +42,15 @@ _Json = Any  # what a benchmark prints
 
 
 def measure_decision(report: Report) -> None:
-    rows = ",".join(f"{workers}x{size}" for workers, size in DECISION_ROWS)
+    rows = ",".join("x".join(map(str, row)) for row in (*DECISION_ROWS, *KNOWN_ROWS))
     results = _run_each_round(report, "benchmarks.decision", "--rows", rows, "--rounds", str(DECISIONS))
-    found = [[run["rows"][at] for run in results] for at in range(len(DECISION_ROWS))]
-    _say_decision(report, "decision", found)
+    usual, wide, long, known, known_long = (
+        [run["rows"][at] for run in results] for at in range(len(DECISION_ROWS) + len(KNOWN_ROWS))
+    )
+    _say_decision(report, "decision", [usual, wide, long])
+    report.add("decision, 128k ÷ 16k tokens", "×", _median_ratio(long, usual))
+    ratio = _median_ratio(known_long, known)
+    report.add("decision, 128k ÷ 16k tokens, known prefix", "×", ratio, bars=[Bar(2)])
 
 
 def measure_exact_decision(report: Report) -> None:
@@ -49,6 +58,7 @@ def measure_exact_decision(report: Report) -> None:
     results = _run_each_round(report, "benchmarks.exact_decision", "--rows", rows, "--rounds", str(EXACT_DECISIONS))
     found = [[run[at] for run in results] for at in range(len(EXACT_ROWS))]
     _say_decision(report, "exact decision", found)
+    report.add("exact decision, 128k ÷ 16k tokens", "×", _median_ratio(found[2], found[0]), bars=[Bar(2)])
 
 
 def _say_decision(report: Report, name: str, rows: list[list[_Json]]) -> None:
@@ -60,7 +70,6 @@ def _say_decision(report: Report, name: str, rows: list[list[_Json]]) -> None:
     report.add(f"{name}, 512 workers, p50", "µs", p50(wide))
     report.add(f"{name}, 512 ÷ 64 workers", "×", _median_ratio(wide, usual), bars=[Bar(2)])
     report.add(f"{name}, 128k tokens, p50", "µs", p50(long))
-    report.add(f"{name}, 128k ÷ 16k tokens", "×", _median_ratio(long, usual), bars=[Bar(2)])
 
 
 def _median_ratio(rows: list[_Json], others: list[_Json]) -> float:

@@ -171,6 +171,10 @@ class Beliefs:
             if epoch is not None:
                 yield epoch.holder
 
+    def epoch_of(self, bit: int) -> Epoch | None:
+        """The epoch of a belief bit: a block has one of each worker at most."""
+        return self._epochs[bit.bit_length() - 1]
+
     def lost(self, mask: int, blocks: int) -> None:
         """`blocks` entries with this mask left the index: nobody is believed to hold them any more."""
         for position in _positions(mask & self.believed):

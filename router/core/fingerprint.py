@@ -67,7 +67,9 @@ class Fingerprinter:
         if whole:
             view, last, at = memoryview(text), self._root(grant), 0
             for level, blocks in enumerate(STRETCHES_BLOCKS if whole >= STRETCHES_BLOCKS[-1] * size else ()):
-                while whole - at >= blocks * size:
+                # A long stretch at the very end would hold what is new: it is worth remembering when more follows.
+                last_blocks = blocks if level else blocks + STRETCHES_BLOCKS[-1]
+                while whole - at >= last_blocks * size:
                     hashes += self._stretch(grant, last, view[at : at + blocks * size], level)
                     last, at = hashes[-1], at + blocks * size
             if at < whole:

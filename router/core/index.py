@@ -248,11 +248,11 @@ class PrefixIndex:
         if not mask & holder.own:
             holder.restored += blocks - copies
             return
-        for epoch in holder.epochs:
-            if mask & epoch.bit:
-                epoch.blocks = max(0.0, epoch.blocks - blocks)
-                epoch.replicas = max(0, epoch.replicas - copies)
-                epoch.reused += blocks if epoch is holder.epochs[0] else 0
+        epoch = self._beliefs.epoch_of(mask & holder.own)
+        if epoch is not None:
+            epoch.blocks = max(0.0, epoch.blocks - blocks)
+            epoch.replicas = max(0, epoch.replicas - copies)
+            epoch.reused += blocks if epoch is holder.epochs[0] else 0
 
     def _make_room(self, tree: Tree, now: float) -> None:
         """Drop the oldest of the tenant that is over its share, then of the largest ones, to the limit (S23)."""

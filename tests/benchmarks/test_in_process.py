@@ -8,10 +8,11 @@ from benchmarks.report import Report
 
 def test_decisions_are_measured(monkeypatch) -> None:
     monkeypatch.setattr(in_process, "DECISION_ROWS", ((4, 1024), (8, 1024), (4, 4096)))
+    monkeypatch.setattr(in_process, "KNOWN_ROWS", ((4, 2048, 600), (4, 4096, 600)))
     monkeypatch.setattr(in_process, "DECISIONS", 60)
     report = Report(rounds=1)
     in_process.measure_decision(report)
-    assert len(report.measures) == 6
+    assert len(report.measures) == 7
     assert all(measure.ours and measure.ours > 0 for measure in report.measures)
 
 
