@@ -3,7 +3,8 @@
 Jinja in an immutable sandbox with `trim_blocks`, `lstrip_blocks`, loop controls, the `generation` tag, a `tojson` that
 escapes no HTML and keeps Unicode, `raise_exception` and `strftime_now` (transformers `chat_template_utils`; the
 variables are those of vLLM 0.32's `build_chat_params`). Templates come from the operator's model folder and are
-compiled once; a template inside a request is never rendered, workers refuse it too unless told otherwise.
+compiled once, and once more where each message renders by itself (`chat_apart`); a template inside a request is never
+rendered, workers refuse it too unless told otherwise.
 """
 
 from __future__ import annotations

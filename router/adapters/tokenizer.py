@@ -2,6 +2,7 @@
 
     exact = ExactTokenizer(load_model_files(folder), hasher=BlockHasher(…), secret=…, now=datetime.now)
     prepared = exact.prepare(caller, fields, chat=True)     # raises Unrenderable: route by load
+    prepared = exact.prepare_chat(caller, raws)             # the same from JSON, of which known messages are not read
     prefix = exact.finish_now(prepared)                     # None: too much unseen text for the event loop
     prefix = prefix or await exact.finish(prepared)         # raises Unrenderable when tokenising is at its limit
 
