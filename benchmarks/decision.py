@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--rounds", type=int, default=2000, help="requests measured for each row")
     parser.add_argument("--flood", type=int, default=600_000, help="unique prompts of the insert measurement")
-    parser.add_argument("--rows", type=row_list, help="WORKERSxBYTES[xNEW],… and nothing else")
+    parser.add_argument("--rows", type=rows_of, help="WORKERSxBYTES[xNEW],… and nothing else")
     arguments = parser.parse_args()
     sizes = arguments.rows or [(workers, size, None) for workers in WORKERS for size in PROMPT_BYTES]
     rows = [measure(*size, rounds=arguments.rounds) for size in sizes]
@@ -105,7 +105,13 @@ def main() -> None:
     )
 
 
-def row_list(text: str) -> list[tuple[int, int, int | None]]:
+def row_list(text: str) -> list[tuple[int, int]]:
+    """`64x65536,512x65536` → [(64, 65536), (512, 65536)]"""
+    pairs = (part.split("x") for part in text.split(","))
+    return [(int(workers), int(size)) for workers, size in pairs]
+
+
+def rows_of(text: str) -> list[tuple[int, int, int | None]]:
     """`64x65536,64x524288x6554` → [(64, 65536, None), (64, 524288, 6554)]"""
     rows = ([int(number) for number in part.split("x")] for part in text.split(","))
     return [(row[0], row[1], row[2] if len(row) > 2 else None) for row in rows]
