@@ -70,6 +70,10 @@ class _Reading(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if self.page.done():
             return
+        if error is not None:
+            # A reset may cut a page whose end nothing but the connection's tells.
+            self.page.set_exception(PageRefused("unreachable", f"{type(error).__name__}: the connection broke."))
+            return
         try:
             self._answer.end()
         except NotHttp as refused:

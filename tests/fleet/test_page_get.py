@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 
 import pytest
 from hypothesis import given
@@ -86,6 +88,25 @@ def test_garbage_is_refused_or_read_and_nothing_else_happens(data, after_a_head)
     except (NotHttp, TooLarge):
         pass
     assert len(answer.body) <= 100
+
+
+async def test_a_page_that_a_reset_cuts_is_not_taken_for_a_whole_one():
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(PAGES["to the end"][0])
+        await writer.drain()
+        connection = writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await asyncio.sleep(0.05)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(cut, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        pinned = Pinned(url=f"http://127.0.0.1:{port}", host_header="w", server_name="w")
+        with pytest.raises(PageRefused) as refused:
+            await get_page(pinned, "/metrics", bytes_max=100)
+    assert refused.value.kind == "unreachable"
 
 
 async def test_it_names_the_host_and_asks_the_pinned_address():
