@@ -62,7 +62,12 @@ class Pinned:
 
 def parse_endpoint(text: str, *, schemes: Sequence[str], path_allowed: bool = False) -> Endpoint:
     """Checks the form alone: no resolver is asked. Raises AddressRefused."""
-    if not text or len(text) > URL_LENGTH_MAX or not text.isascii() or any(c.isspace() or ord(c) < 32 for c in text):
+    if (
+        not text
+        or len(text) > URL_LENGTH_MAX
+        or not text.isascii()
+        or any(c == " " or not c.isprintable() for c in text)
+    ):
         raise AddressRefused("Use plain ASCII without blanks, at most 300 characters.")
     try:
         parts = urlsplit(text)

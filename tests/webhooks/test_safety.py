@@ -30,6 +30,7 @@ pytestmark = pytest.mark.django_db
         "ftp://127.0.0.1/scheme",
         "file:///etc/passwd",
         "http://127.0.0.1/?query=1",
+        "http://127.0.0.1/delete\x7f",
         "",
     ],
 )
