@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,11 +17,13 @@ from router.contract.recorded import (
     RecordingHead,
     anchor_positions,
 )
+from router.core.sampling import SHARE_MIN
 from simulator.replay import ConversationRequest
 
 PREFIXES = ("recorded:", "file:")
 REQUESTS_MAX = 1_000_000
 """About 2 KB of memory each."""
+TOKENS_MAX = 2**31 - 1
 _TRACE_BLOCK_TOKENS = 512
 _TRACE_BYTES_PER_TOKEN = 4
 
@@ -43,7 +46,7 @@ def load(name: str) -> Recording:
             path = Path(name.removeprefix(prefix))
     try:
         recording = _read(_lines(path))
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path.name} cannot be read: {type(error).__name__}") from None
     if not recording.requests:
         raise ValueError(f"{path.name} holds no requests")
@@ -80,7 +83,14 @@ def _bounded(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _checked(request: RecordedRequest) -> RecordedRequest:
-    if request.prompt_tokens < 1 or request.output_tokens < 0 or not 0 < request.share <= 1:
+    counts = (request.output_tokens, request.cached_tokens or 0, request.text_bytes, request.head_blocks)
+    if not (
+        1 <= request.prompt_tokens <= TOKENS_MAX
+        and all(0 <= count <= TOKENS_MAX for count in counts)
+        and SHARE_MIN <= request.share <= 1
+        and not len(request.anchors) % ANCHOR_BYTES
+        and len(request.unit) in (0, ANCHOR_BYTES)
+    ):
         raise ValueError("a request of the recording has impossible figures")
     if len(request.anchors) > ANCHOR_BYTES * len(anchor_positions(request.text_bytes // TEXT_BLOCK_BYTES)):
         raise ValueError("a request of the recording has more anchors than its text is long")
@@ -91,7 +101,9 @@ def _trace(first: bytes, lines: Iterator[bytes]) -> Recording:
     """Mooncake's ids stand for blocks of 512 tokens: 4 text blocks each."""
     decoder = msgspec.json.Decoder(ConversationRequest)
     rows = [decoder.decode(first), *(decoder.decode(line) for line in _bounded(lines))]
-    return Recording(RecordingHead(), [_of_trace(row) for row in rows])
+    if any(not 0 <= each < 1 << 8 * ANCHOR_BYTES for row in rows for each in row.hash_ids):
+        raise ValueError("a request of the trace has an impossible block id: they are 64 bits wide")
+    return Recording(RecordingHead(), [_checked(_of_trace(row)) for row in rows])
 
 
 def _of_trace(row: ConversationRequest) -> RecordedRequest:
