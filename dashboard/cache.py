@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -28,12 +29,13 @@ class SingleFlight[Value]:
         self._lock = threading.Lock()
         self._entries: OrderedDict[Hashable, tuple[float, Future[Value]]] = OrderedDict()
 
-    def get(self, key: Hashable, compute: Callable[[], Value]) -> Value:
-        """The value of `key`; raises what `compute` raises, and does not keep a failure."""
+    def get(self, key: Hashable, compute: Callable[[], Value], *, since: float = -math.inf) -> Value:
+        """The value of `key`, whose computing began at `since` or later; raises what `compute` raises, and does not
+        keep a failure."""
         with self._lock:
             started_at, future = self._entries.get(key, (0.0, None))
             fresh = future is not None and (not future.done() or self._clock() - started_at < self._ttl_s)
-            if fresh and future is not None:
+            if fresh and future is not None and started_at >= since:
                 mine = False
             else:
                 mine, future = True, Future()
@@ -42,11 +44,13 @@ class SingleFlight[Value]:
             self._fill(key, future, compute)
         return future.result()
 
-    def peek(self, key: Hashable) -> Value | None:
-        """The value of `key` when it is fresh and there already: never waits."""
+    def peek(self, key: Hashable, *, since: float = -math.inf) -> Value | None:
+        """The value of `key` when it is fresh, no older than `since`, and there already: never waits."""
         with self._lock:
             started_at, future = self._entries.get(key, (0.0, None))
-        if future is None or not future.done() or self._clock() - started_at >= self._ttl_s or future.exception():
+        if future is None or not future.done() or started_at < since:
+            return None
+        if self._clock() - started_at >= self._ttl_s or future.exception():
             return None
         return future.result()
 

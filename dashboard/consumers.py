@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import time
 from collections import deque
 from importlib import import_module
@@ -58,6 +59,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self._sent: dict[str, str] = {}
         self._received_at: deque[float] = deque(maxlen=MESSAGES_MAX)
         self._fresh = asyncio.Event()
+        self._fresh_at = -math.inf
+        """When figures were last said to have changed, on the monotonic clock."""
         self._tasks: list[asyncio.Task[None]] = []
         user = self.scope.get("user")
         if not (user and user.is_authenticated and _may_look(user)):
@@ -82,7 +85,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.close(code=CLOSE_BAD_MESSAGE)
 
     async def data_fresh(self, message: dict[str, Any]) -> None:
-        """Figures changed (DASHBOARD_GROUP); several announcements become one push."""
+        """Figures changed (DASHBOARD_GROUP); several announcements become one push. The announcer's own clock counts,
+        so that all who hear of one change share a rendering, however late each hears of it."""
+        age_s = max(0.0, time.time() - float(message.get("at", 0.0)))
+        self._fresh_at = max(self._fresh_at, time.monotonic() - age_s)
         self._fresh.set()
 
     def _within_rate(self) -> bool:
@@ -116,14 +122,16 @@ class LiveConsumer(AsyncWebsocketConsumer):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._fresh.wait(), IDLE_INTERVAL_S)
             self._fresh.clear()
+            # From beginning to beginning: figures come every second, and each push would else meet them later.
+            next_at = time.monotonic() + PUSH_INTERVAL_S
             if self._page and not await self._push():
                 return
-            await asyncio.sleep(PUSH_INTERVAL_S)
+            await asyncio.sleep(max(0.0, next_at - time.monotonic()))
 
     async def _push(self) -> bool:
         """Send what changed; False when the reader is gone or too slow."""
         try:
-            rendering = await _rendered(viewing(self._page, self._state, self._access))
+            rendering = await _rendered(viewing(self._page, self._state, self._access), since=self._fresh_at)
         except (PermissionDenied, Http404):
             await self.close(code=CLOSE_SIGNED_OUT)
             return False
@@ -154,24 +162,31 @@ class LiveConsumer(AsyncWebsocketConsumer):
             self._access = user.access
 
 
-_asked: dict[tuple[asyncio.AbstractEventLoop, Viewing], asyncio.Task[Rendering]] = {}
-"""Renderings under way: a thousand sockets that wake together ask a thread once."""
+_asked: dict[tuple[asyncio.AbstractEventLoop, Viewing], tuple[float, asyncio.Task[Rendering]]] = {}
+"""Renderings under way and when they were asked for: a thousand sockets that wake together ask a thread once."""
 
 
-async def _rendered(view: Viewing) -> Rendering:
-    """Raises what rendering raises."""
-    if ready := at_hand(view):
+async def _rendered(view: Viewing, *, since: float) -> Rendering:
+    """One that was begun at `since` (monotonic clock) or later. Raises what rendering raises."""
+    if ready := at_hand(view, since=since):
         return ready
     key = (asyncio.get_running_loop(), view)
-    if key not in _asked:
-        _asked[key] = asyncio.create_task(_render(view))
-        _asked[key].add_done_callback(lambda _: _asked.pop(key, None))
+    asked_at, task = _asked.get(key, (-math.inf, None))
+    if task is None or task.done() or asked_at < since:
+        task = asyncio.create_task(_render(view, since))
+        _asked[key] = time.monotonic(), task
+        task.add_done_callback(lambda ended: _forget_asked(key, ended))
     # Shielded: one socket that goes away must not take the rendering from the others.
-    return await asyncio.shield(_asked[key])
+    return await asyncio.shield(task)
 
 
-async def _render(view: Viewing) -> Rendering:
-    rendering: Rendering = await database_sync_to_async(lambda: render_page(view, now=timezone.now()))()
+def _forget_asked(key: tuple[asyncio.AbstractEventLoop, Viewing], ended: asyncio.Task[Rendering]) -> None:
+    if _asked.get(key, (0.0, None))[1] is ended:
+        del _asked[key]
+
+
+async def _render(view: Viewing, since: float) -> Rendering:
+    rendering: Rendering = await database_sync_to_async(lambda: render_page(view, now=timezone.now(), since=since))()
     return rendering
 
 

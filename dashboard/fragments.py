@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -41,14 +42,15 @@ PACKING_LEVEL = 4
 _cache: SingleFlight[Rendering] = SingleFlight()
 
 
-def render_page(view: Viewing, *, now: datetime) -> Rendering:
-    """The live panels of a page, at most a second old and shared by all who look at the same."""
-    return _cache.get(view, lambda: _render(view, now=now))
+def render_page(view: Viewing, *, now: datetime, since: float = -math.inf) -> Rendering:
+    """The live panels of a page, at most a second old and begun at `since` (monotonic clock) or later, shared by all
+    who look at the same."""
+    return _cache.get(view, lambda: _render(view, now=now), since=since)
 
 
-def at_hand(view: Viewing) -> Rendering | None:
+def at_hand(view: Viewing, *, since: float = -math.inf) -> Rendering | None:
     """What `render_page` would give without rendering or waiting, or None."""
-    return _cache.peek(view)
+    return _cache.peek(view, since=since)
 
 
 def render_panel(name: str, state: PageState, *, may_change: bool, now: datetime) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 
@@ -12,19 +13,17 @@ from tests.browser.installed import Installed
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
-EVENTS = 12
-TYPICAL_S_MAX = 3.0
-"""The promise for the 95th of 100; `benchmarks/dashboard.py` holds it on a quiet machine."""
-WORST_S_MAX = 8.0
-"""A test run shares its cores with everything else: one event may wait for a tick that came late, none for several."""
+EVENTS = 24
+P95_S_MAX = 3.0
+"""The promise. A second at most until the worker's events are shipped, half of one until they are ingested, one until
+the push, and what each takes."""
 BLOCKS_OF_TEXT = 600
 """Words: dozens of blocks, so that the cache of whichever worker answers changes."""
 
 
 def test_it_is_seen_within_seconds(browser: Browser, installed: Installed) -> None:
     lags_s = sorted(event_lags_s(browser, installed, EVENTS))
-    assert lags_s[len(lags_s) // 2] <= TYPICAL_S_MAX, lags_s
-    assert lags_s[-1] <= WORST_S_MAX, lags_s
+    assert lags_s[math.ceil(0.95 * EVENTS) - 1] <= P95_S_MAX, lags_s
 
 
 def test_the_page_says_how_old_its_figures_are(browser: Browser, installed: Installed) -> None:

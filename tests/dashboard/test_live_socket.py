@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -73,6 +75,37 @@ async def test_it_pushes_only_panels_that_changed(socket: Socket) -> None:
     await _announce()
     html = await _panels(socket)
     assert "published v12" in html and 'id="panel-watermarks"' not in html
+
+
+async def test_figures_rendered_before_they_changed_are_not_pushed_as_the_new_ones(socket: Socket) -> None:
+    """The change was made by another process, which cannot empty this one's shared renderings."""
+    await socket.send_json(SUBSCRIBE | {"page": "policies"})
+    await _panels(socket)
+    await sync_to_async(story.make_rollout)(story.utc_now())
+    message = {"type": "data.fresh", "what": "policies", "at": time.time()}
+    await get_channel_layer().group_send(DASHBOARD_GROUP, message)
+    assert "published v12" in await _panels(socket)
+
+
+@pytest.mark.real_time
+async def test_pushes_keep_the_pace_of_the_figures_however_long_each_takes(
+    socket: Socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Announced every interval, a tenth after the push before began: none of them may wait for two."""
+    begun: list[float] = []
+
+    async def slow(view: object, *, since: float) -> fragments.Rendering:
+        begun.append(time.monotonic())
+        await asyncio.sleep(0.2)
+        return fragments.Rendering(story.utc_now(), {"tiles": str(len(begun))})
+
+    monkeypatch.setattr(consumers, "_rendered", slow)
+    await socket.send_json(SUBSCRIBE)
+    for _ in range(5):
+        await _panels(socket)
+        await _announce()
+    gaps = sorted(after - before for before, after in itertools.pairwise(begun))
+    assert gaps[0] >= 0.29 and gaps[len(gaps) // 2] < 0.45, gaps
 
 
 async def test_it_turns_a_burst_of_announcements_into_few_pushes(socket: Socket) -> None:
