@@ -1,17 +1,19 @@
-"""Who is believed to hold what, as bits of the index's masks, never more than a worker's cache has room for.
+"""Who is believed to hold what, as bits of the index's masks, for as long as a worker's cache may still hold it.
 
     worker   history bit                    was ever sent the block (isolation rests on it; survives a wipe)
              epochs  oldest … current       one bit each: the block was last touched in that epoch
 
 A touch moves a block's bit to the worker's current epoch. When an epoch has taken 1/EPOCHS of the worker's capacity
-the next one begins; when all epochs together exceed the capacity the oldest bit is retired, which forgets its blocks
-at once: the least recently touched belief goes first, as in the worker's own cache. A worker of unknown capacity has
-one endless epoch. What is measured on the way is the expected reuse of what a new prefix would evict:
+the next one begins; once more than half of the oldest must have gone for what came after it, its bit is retired, which
+forgets its blocks at once: the least recently touched belief goes first, as in the worker's own cache. A worker of
+unknown capacity has one endless epoch. What is measured on the way is the expected reuse of what a new prefix would
+evict:
 
     reuse = (blocks touched while in the oldest epoch + blocks that came back after everyone had dropped them)
             ÷ (blocks touched while in the oldest epoch + blocks dropped)
 
-A retired bit is used again after `index.py` has swept it from every mask. All methods are O(EPOCHS).
+A retired bit is used again after `index.py` has swept it from every mask. All methods are O(a worker's epochs): EPOCHS,
+and more where the same blocks are touched again and again, since each of the older ones keeps a few that were not.
 """
 
 from __future__ import annotations
@@ -24,10 +26,17 @@ from typing import Final
 from router.contract.ids import WorkerId
 
 EPOCHS: Final = 4
-"""Belief is forgotten in quarters of a cache: a worker is believed to hold 75 … 100 % of what it has room for."""
+"""Belief is forgotten in quarters of a cache: of prompts that do not come back a worker is believed to hold the last
+100 … 125 % of what it has room for."""
+GONE_SHARE: Final = 0.5
+"""Part of the oldest epoch that the cache must have dropped before it is forgotten. What is forgotten too early is
+computed again on another worker and evicts there; what is believed too long is computed where it once was."""
 
 DEAD_BITS_MAX: Final = 64
 """Retired bits kept before a sweep frees them, or as many as are alive: bounds the width of masks."""
+
+FEW_BITS: Final = 6
+"""Of a mask: found one by one."""
 
 REUSE_WEIGHT: Final = 0.2
 """Weight of one retired epoch in a worker's measured reuse: five epochs are a cache turned over."""
@@ -148,14 +157,16 @@ class Beliefs:
         self._open(holder)
 
     def settle(self, holder: Holder, *, now: float) -> None:
-        """Begin the next epoch when the current one is full, and forget the oldest while there are too many blocks."""
+        """Begin the next epoch when the current one is full, and forget the oldest while most of it must have gone."""
         current = holder.epochs[-1]
         if current.blocks * EPOCHS < holder.capacity_blocks:
             return
         current.closed_at = now
         self._open(holder)
-        while len(holder.epochs) > 1 and holder.resident_blocks > holder.capacity_blocks:
+        while len(holder.epochs) > 1:
             oldest = holder.epochs[0]
+            if holder.resident_blocks - GONE_SHARE * oldest.blocks <= holder.capacity_blocks:
+                break
             seen = oldest.reused + oldest.blocks
             if seen > 0:
                 wanted = min(1.0, (oldest.reused + holder.restored) / seen)
@@ -218,11 +229,13 @@ class Beliefs:
 
 
 def _positions(mask: int) -> Iterator[int]:
-    """Positions of the set bits, lowest first. By text search: big-integer arithmetic costs five times as much."""
-    if not mask:
-        return
-    if mask & (mask - 1) == 0:
-        yield mask.bit_length() - 1
+    """Positions of the set bits, lowest first. Of many by text search: big-integer arithmetic costs five times as much
+    a bit."""
+    if mask.bit_count() <= FEW_BITS:
+        while mask:
+            lowest = mask & -mask
+            yield lowest.bit_length() - 1
+            mask ^= lowest
         return
     digits = bin(mask)[:1:-1]
     at = digits.find("1")

@@ -1,4 +1,4 @@
-"""What a worker is believed to hold mirrors its cache: bounded by its capacity, the oldest goes first."""
+"""What a worker is believed to hold mirrors its cache: it follows the capacity, the oldest goes first."""
 
 from __future__ import annotations
 
@@ -35,13 +35,28 @@ def held(index: PrefixIndex, worker: WorkerId, chains: list[list[int]]) -> list[
     return [dict(index.matches(ALICE, each)).get(worker, 0) for each in chains]
 
 
-def test_a_worker_is_never_believed_to_hold_more_than_it_can() -> None:
-    index, chains = index_of(400), [chain(seed, 10) for seed in range(200)]
+def test_what_a_full_cache_holds_is_believed_and_a_quarter_more() -> None:
+    """Nine prompts of 12 blocks fill a quarter of 400 blocks: the oldest goes for the fifth, not for the fourth."""
+    index, chains = index_of(400), [chain(seed, 12) for seed in range(200)]
     for number, each in enumerate(chains):
         index.insert(ALICE, each, W[0], now=number)
-    believed = sum(held(index, W[0], chains))
-    assert 400 * (EPOCHS - 1) / EPOCHS - 10 <= believed <= 400
-    assert index.holder(W[0]).resident_blocks == believed
+        believed = sum(held(index, W[0], chains[: number + 1]))
+        assert min(400, 12 * (number + 1)) <= believed <= (EPOCHS + 1) * 9 * 12
+        assert index.holder(W[0]).resident_blocks == believed
+
+
+@given(st.integers(100, 1_000), st.integers(1, 25))
+@settings(max_examples=40, deadline=None)
+def test_of_what_a_full_cache_holds_half_a_quarter_is_forgotten_at_most(capacity: int, length: int) -> None:
+    """Prompts of one length, none of which comes back: the cache holds the last of them that fit."""
+    index, sent = index_of(capacity), list[list[int]]()
+    quarter = capacity / EPOCHS + length
+    for number in range(3 * capacity // length):
+        sent.append(chain(number, length))
+        index.insert(ALICE, sent[-1], W[0], now=number)
+        sure = sent[-max(1, int((capacity - quarter / 2) // length)) :]
+        assert held(index, W[0], [sure[0]]) == [length]
+        assert index.holder(W[0]).resident_blocks <= capacity + 1.5 * quarter
 
 
 def test_the_least_recently_touched_belief_goes_first() -> None:
@@ -144,7 +159,8 @@ def test_belief_is_bounded_prefix_closed_and_counted(
         for each in chains:
             believed.update(each[: dict(index.matches(ALICE, each)).get(worker, 0)])
         assert believed <= sent[worker]
-        assert len(believed) <= capacity + 12
+        # Half of the oldest epoch and all of the current one, each longer by what overfilled it.
+        assert len(believed) <= capacity + 1.5 * (capacity / EPOCHS + 12)
         assert len(believed) <= index.holder(worker).resident_blocks + 1e-6
     assert index.size_bytes == sum(tree.size_bytes for tree in index._trees.values()) <= entries_max * BYTES_A_BLOCK
 
