@@ -67,11 +67,14 @@ def ask(
     now = timezone.now()
     scope = _scope(pool, tenant, namespace, from_at, to_at, now)
     _check_figures(seeds, good_s, gpu_price_per_h, gpus_per_worker)
-    facts = facts_of(pool, tenant=tenant, namespace=namespace, now=now)
-    if not access.may(Capability.FLEET_VIEW):
+    sees_fleet = access.may(Capability.FLEET_VIEW)
+    if not sees_fleet:
         _refuse_the_fleets(scenarios)
-    if recorded_extent(scope).requests < REQUESTS_MIN:
-        raise Conflict(f"Fewer than {REQUESTS_MIN} requests of these were recorded in this range.")
+        # A pool that the tenant never used is as an absent one (S12).
+        _refuse_too_few(scope)
+    facts = facts_of(pool, tenant=tenant, namespace=namespace, now=now)
+    if sees_fleet:
+        _refuse_too_few(scope)
     question = _question(facts, scenarios, scope, now) | {
         "good_s": good_s or facts.good_s,
         "gpu_price_per_h": gpu_price_per_h,
@@ -113,6 +116,11 @@ def _scope(pool: str, tenant: str, namespace: str, from_at: datetime, to_at: dat
     if not SPAN_MIN <= to_at - from_at <= SPAN_MAX:
         raise Invalid.field("from_at", "A range has from one minute to two days.")
     return Scope(from_=from_at, to=to_at, tenant=tenant, namespace=namespace, pool=pool)
+
+
+def _refuse_too_few(scope: Scope) -> None:
+    if recorded_extent(scope).requests < REQUESTS_MIN:
+        raise Conflict(f"Fewer than {REQUESTS_MIN} requests of these were recorded in this range.")
 
 
 def _check_figures(seeds: int, good_s: float | None, price: float | None, gpus: int) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from controlplane.audit.models import AuditEntry
-from controlplane.errors import Conflict, Forbidden, Invalid
+from controlplane.errors import Conflict, ControlError, Forbidden, Invalid
+from controlplane.fleet.models import Worker, WorkerPool
 from controlplane.policies.services import set_watermark
 from controlplane.tenants.roles import access_from
 from controlplane.what_if import services
@@ -100,6 +101,19 @@ def test_where_little_was_recorded_nothing_is_asked(recorded: datetime) -> None:
         ask(recorded, from_at=recorded - timedelta(hours=3), to_at=recorded - timedelta(hours=2))
     with pytest.raises(Conflict, match="recorded in this range"):
         ask(recorded, tenant="initech", namespace="initech/reports", scenarios=[{"more_workers": 1}])
+
+
+def test_a_pool_that_a_tenant_never_used_is_as_an_absent_one(recorded: datetime) -> None:
+    """Neither whether it exists nor whether its workers are ready is told (S12)."""
+    empty = WorkerPool.objects.create(slug="empty")
+    ready = WorkerPool.objects.create(slug="ready")
+    Worker.objects.create(pool=ready, slug="w", url="http://127.0.0.1:29999")
+    told = set()
+    for pool in (empty.slug, ready.slug, "absent"):
+        with pytest.raises(ControlError) as refused:
+            ask(recorded, access=ALICE, tenant="acme", pool=pool, scenarios=LOAD)
+        told.add((type(refused.value), refused.value.status, str(refused.value)))
+    assert len(told) == 1, told
 
 
 def test_nobody_fills_the_queue_alone(recorded: datetime) -> None:
