@@ -6,7 +6,6 @@ comes in pages is given whole.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import wraps
 from html.parser import HTMLParser
@@ -22,7 +21,6 @@ CSV = "csv"
 """The query's name of what is asked for: the label of a table's region."""
 PAGES_MAX = 100
 """Of a list: 5,000 rows at 50 a page. A longer one is narrowed first, and the file's last row says so."""
-_NEXT = re.compile(rb'rel="next"')
 _NOT_SAID = frozenset({"svg", "button", "form", "script", "style"})
 _VOID = frozenset({"input", "br", "img", "hr", "meta", "link", "wbr", "use"})
 
@@ -51,18 +49,14 @@ def _with_tables(view: View) -> View:
 def _table_of(label: str, request: HttpRequest, render: Callable[[], HttpResponseBase]) -> HttpResponseBase:
     """The page's answer where it is none (a redirect, a refusal). Raises Http404 for a page without such a table."""
     rows: list[list[Cell]] = []
-    last: list[list[Cell]] = []
     for number in range(1, PAGES_MAX + 1):
         _ask_for(request, number)
         answer = render()
         if not isinstance(answer, HttpResponse) or answer.status_code != 200:
             return answer
-        headers, found = _read(answer, label)
-        if found == last:  # it is another list of the page that comes in pages
-            break
+        headers, found, goes_on = _read(answer, label)
         rows += found
-        last = found
-        if not _NEXT.search(answer.content):
+        if not goes_on:
             break
     else:
         rows.append([f"cut after {len(rows)} rows: narrow the list"])
@@ -79,7 +73,8 @@ def _ask_for(request: HttpRequest, number: int) -> None:
     request.GET = query  # type: ignore[assignment]  # a QueryDict that is mutable no more
 
 
-def _read(answer: HttpResponse, label: str) -> tuple[list[str], list[list[Cell]]]:
+def _read(answer: HttpResponse, label: str) -> tuple[list[str], list[list[Cell]], bool]:
+    """Headers, rows, and whether the table has another page."""
     reader = _Reader(label)
     reader.feed(answer.content.decode())
     if not reader.rows:
@@ -88,7 +83,8 @@ def _read(answer: HttpResponse, label: str) -> tuple[list[str], list[list[Cell]]
     # Columns of buttons alone say nothing.
     said = [at for at, name in enumerate(head) if name or any(len(row) > at and row[at] for row in body)]
     cut = [[row[at] if at < len(row) else "" for at in said] for row in (head, *body)]
-    return cut[0], [[None if cell == numbers.UNKNOWN else cell for cell in row] for row in cut[1:]]
+    rows: list[list[Cell]] = [[None if cell == numbers.UNKNOWN else cell for cell in row] for row in cut[1:]]
+    return cut[0], rows, reader.goes_on
 
 
 class _Reader(HTMLParser):
@@ -97,15 +93,21 @@ class _Reader(HTMLParser):
     def __init__(self, label: str) -> None:
         super().__init__()
         self.rows: list[list[str]] = []
+        self.goes_on = False
+        """A link to the next page stands behind the table, before any other region."""
         self._label = label
-        self._in_region = self._in_table = self._done = False
+        self._in_region = self._in_table = self._done = self._passed = False
         self._silent = 0
         self._cell: list[str] | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if self._done or (self._silent and tag in _VOID):
-            return
         given = dict(attrs)
+        if self._done:
+            self._passed = self._passed or given.get("role") == "region"
+            self.goes_on = self.goes_on or (given.get("rel") == "next" and not self._passed)
+            return
+        if self._silent and tag in _VOID:
+            return
         if given.get("role") == "region" and given.get("aria-label") == self._label:
             self._in_region = True
         elif tag == "table" and self._in_region:

@@ -6,10 +6,14 @@ import csv
 import io
 import re
 from html import unescape
+from itertools import count
 
-from django.test import Client
+from django.http import HttpRequest, HttpResponse
+from django.test import Client, RequestFactory
+from django.urls import path as route
 
 from controlplane.tenants.models import Tenant
+from dashboard.table_csv import offer_tables
 from dashboard.views import tenants as view
 from tests.dashboard import story
 from tests.dashboard.people import html_of
@@ -84,3 +88,27 @@ def test_a_member_gets_the_own_rows_and_a_stranger_none(alice: Client) -> None:
 
 def test_a_table_that_is_not_there_is_said_to_be_none(operator: Client, db: None) -> None:
     assert operator.get("/tenants/?csv=Nothing").status_code == 404
+
+
+def test_a_table_beside_a_list_in_pages_is_given_once_though_it_changes(rf: RequestFactory) -> None:
+    """Waiting deliveries go down while the file is made."""
+    waiting = count(9, -1)
+
+    def page(request: HttpRequest) -> HttpResponse:
+        receivers = f"<table><tr><th>Name</th><th>Waiting</th></tr><tr><td>a</td><td>{next(waiting)}</td></tr></table>"
+        number = int(request.GET["page"])
+        deliveries = f"<table><tr><th>What</th></tr><tr><td>event {number}</td></tr></table>"
+        following = f'<nav><a rel="next" href="?page={number + 1}">Older</a></nav>' if number < 3 else ""
+        return HttpResponse(
+            f'<div role="region" aria-label="Receivers">{receivers}</div>'
+            f'<div role="region" aria-label="Deliveries">{deliveries}</div>{following}'
+        )
+
+    [pattern] = offer_tables([route("x/", page)])
+
+    def rows(label: str) -> list[list[str]]:
+        answer = pattern.callback(rf.get("/x/", {"csv": label}))
+        return list(csv.reader(io.StringIO(answer.content.decode(), newline="")))
+
+    assert rows("Receivers") == [["Name", "Waiting"], ["a", "9"]]
+    assert rows("Deliveries") == [["What"], ["event 1"], ["event 2"], ["event 3"]]
