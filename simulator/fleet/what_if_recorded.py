@@ -161,8 +161,6 @@ class WhatIf:
                 f"{share:.0%} of the traffic was recorded, by whole sessions; copies of them, which share their heads, "
                 "stand for the rest."
             )
-        if self._question.workers > SLICE_MAX:
-            words += f" {SLICE_MAX} workers are simulated with their share of the sessions."
         if self._too_long:
             words += f" {self._too_long:,} requests are longer than a worker's cache and left out."
         return Sampled(share=share, scaled=words, dropped=self._recording.head.dropped)
