@@ -12,7 +12,9 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
 from django.urls import path as route
 
+from controlplane.fleet.models import Worker, WorkerPool
 from controlplane.tenants.models import Tenant
+from dashboard.panels import workers
 from dashboard.table_csv import offer_tables
 from dashboard.views import tenants as view
 from tests.dashboard import story
@@ -112,3 +114,14 @@ def test_a_table_beside_a_list_in_pages_is_given_once_though_it_changes(rf: Requ
 
     assert rows("Receivers") == [["Name", "Waiting"], ["a", "9"]]
     assert rows("Deliveries") == [["What"], ["event 1"], ["event 2"], ["event 3"]]
+
+
+def test_a_large_fleet_is_given_whole(operator: Client, db: None) -> None:
+    story.make_fleet()
+    pool = WorkerPool.objects.get(slug=story.POOL)
+    Worker.objects.bulk_create(
+        Worker(pool=pool, slug=f"x{number:03}", url=f"http://127.0.0.1:{30_000 + number}", facts={})
+        for number in range(workers.PAGE_ROWS * 2)
+    )
+    names = [row[0] for row in _rows(operator, "/workers/?csv=Workers")[1:]]
+    assert len(set(names)) == len(names) == Worker.objects.count()
