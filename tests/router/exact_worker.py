@@ -169,7 +169,7 @@ class ExactWorker:
             return None
         request, salt = asked.header("x-request-id") or "", body["cache_salt"]
         if not self.drops_offers:
-            self.offers[request] = salt, self._hasher.hashes(ids, salt=salt)
+            self.offers[request] = salt, self._hasher.hashes(ids, salt=salt).tolist()
         return {
             "do_remote_prefill": True, "do_remote_decode": False, "remote_block_ids": [list(range(len(ids) // 16))],
             "remote_engine_id": self.http.url, "remote_request_id": request, "remote_host": "127.0.0.1",
@@ -199,7 +199,7 @@ class ExactWorker:
 
     async def _compute(self, ids: list[int], salt: str, adapter: Adapter | None = None) -> int:
         """Cached tokens; the prompt's whole blocks are held afterwards, and told of."""
-        hashes = self._hasher.hashes(ids, salt=salt, adapter=adapter)
+        hashes = self._hasher.hashes(ids, salt=salt, adapter=adapter).tolist()
         held = next((i for i, block in enumerate(hashes) if block not in self._cache), len(hashes))
         fresh = hashes[held:]
         if fresh:
