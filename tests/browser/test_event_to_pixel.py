@@ -9,6 +9,7 @@ import uuid
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.browser.conftest import wait_for_updates
 from tests.browser.installed import Installed
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
@@ -38,6 +39,7 @@ def event_lags_s(browser: Browser, installed: Installed, events: int) -> list[fl
     with installed.signed_in(browser, "admin") as page:
         page.goto("/workers/")
         expect(page.locator("#live-state")).to_contain_text("live")
+        wait_for_updates(page, 2, within_s=60)  # an installation that has just started ingests nothing for some seconds
         return [_lag_s(page, installed, key) for _ in range(events)]
 
 
