@@ -122,6 +122,9 @@ def test_the_command_exports_a_file_or_says_that_there_is_nothing(tmp_path: Path
     path = tmp_path / "recorded.jsonl.gz"
     call_command("recorded", "export", str(path), "--tenant", "globex", verbosity=0)
     assert [request.tenant for request in load(str(path)).requests] == ["globex"]
+    for early in ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00"):
+        call_command("recorded", "export", str(path), "--tenant", "globex", "--since", early, verbosity=0)
+        assert len(load(str(path)).requests) == 1
     for wrong in (["--pool", "none"], ["--since", "yesterday"], ["--limit", "0"]):
         with pytest.raises(CommandError):
             call_command("recorded", "export", str(path), *wrong)

@@ -14,6 +14,9 @@ from django.utils.dateparse import parse_datetime
 from controlplane.telemetry.recorded import KEPT_FOR, LIMIT, write_recorded
 from controlplane.telemetry.windows import Scope
 
+AGE_MAX = timedelta(days=3650)
+"""Nothing is older: what is looked for is bounded, so that times around it stay within the calendar."""
+
 
 class Command(BaseCommand):
     help = "Write recorded traffic (lengths, times and keyed hashes; no text) to a file."
@@ -31,6 +34,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         now = timezone.now()
         from_, to = _time(options["since"], now - KEPT_FOR), _time(options["until"], now + timedelta(seconds=1))
+        from_ = max(from_, now - AGE_MAX)
         if from_ >= to or options["limit"] < 1:
             raise CommandError("--since lies before --until, and --limit is at least 1")
         named = {name: options[name] for name in ("pool", "tenant", "namespace")}
