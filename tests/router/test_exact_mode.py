@@ -411,7 +411,7 @@ async def test_a_mistake_in_reading_costs_no_answer(
     def mistake(*args: Any, **kwargs: Any) -> Any:
         raise KeyError("a mistake")
 
-    monkeypatch.setattr(ExactTokenizer, "prepare", mistake)
+    monkeypatch.setattr(ExactTokenizer, "prepare_chat", mistake)
     assert not (await ask(router, chat(text(200, seed=1))))["exact"]
 
 
