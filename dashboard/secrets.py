@@ -38,5 +38,6 @@ def _cut(path: str, query: str) -> str | None:
     if not (SECRET.search(unquote(path)) or SECRET.search(unquote_plus(query))):
         return None
     pairs = [(name, without_secrets(value)) for name, value in parse_qsl(query, keep_blank_values=True)]
-    kept = quote(without_secrets(path), safe="/~:@!$&'()*+,;=-._")
-    return f"{kept.replace('//', '/')}?{urlencode(pairs)}" if pairs else kept.replace("//", "/")
+    # Two slashes in front would name another site.
+    kept = re.sub("/{2,}", "/", quote(without_secrets(path), safe="/~:@!$&'()*+,;=-._"))
+    return f"{kept}?{urlencode(pairs)}" if pairs else kept

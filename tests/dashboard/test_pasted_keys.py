@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from django.test import Client
+import pytest
+from django.http import HttpResponse
+from django.test import Client, RequestFactory
 
 from controlplane.namespaces.models import ApiKey
-from dashboard.secrets import without_secrets
+from dashboard.secrets import AddressesWithoutSecrets, without_secrets
 from tests.dashboard.people import html_of
 
 SECRET = "Zq7_-" * 8 + "abc"
@@ -51,3 +53,11 @@ def test_a_foreign_key_is_found_by_nobody(alice: Client) -> None:
     ApiKey.objects.filter(namespace__slug="agents").update(key_id=KEY_ID)
     assert "Nothing found" in html_of(alice, f"/search/?text=tm_{KEY_ID}&list=1")
     assert "globex" not in alice.get(f"/tenants/?q={KEY}", follow=True).content.decode()
+
+
+@pytest.mark.parametrize("slashes", ["//", "///", "/////"])
+def test_no_path_leads_to_another_site(slashes: str) -> None:
+    request = RequestFactory().get("/")
+    request.path = f"{slashes}elsewhere.example/{KEY}"
+    answer = AddressesWithoutSecrets(lambda request: HttpResponse())(request)
+    assert answer.status_code == 302 and answer["Location"].startswith("/elsewhere.example/")
