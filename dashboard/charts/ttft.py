@@ -30,8 +30,8 @@ def shifts_figure(cohorts: Sequence[Cohort], overall: Shift | None) -> Figure:
         data,
         y_title="",
         hovermode="closest",
-        xaxis={"type": "linear", "title": {"text": "difference in ms", "standoff": 6}, "zeroline": True,
-               "zerolinewidth": 2, "rangemode": "tozero"},
+        xaxis={"type": "linear", "title": {"text": "difference in ms", "standoff": 6}, "automargin": True,
+               "zeroline": True, "zerolinewidth": 2, "rangemode": "tozero"},
         yaxis={"type": "category", "autorange": "reversed", "automargin": True,
                "categoryorder": "array", "categoryarray": [words for words, _ in rows]},
     )  # fmt: skip
@@ -77,5 +77,5 @@ def lengths_figure(bands: Sequence[LengthBand]) -> Figure:
         data,
         y_title="TTFT p50, ms",
         barmode="group",
-        xaxis={"type": "category", "title": {"text": "prompt tokens", "standoff": 6}},
+        xaxis={"type": "category", "title": {"text": "prompt tokens", "standoff": 6}, "automargin": True},
     )

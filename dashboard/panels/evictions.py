@@ -99,7 +99,11 @@ def _lifetimes(data: PageData) -> Context:
     found = data.once(_evictions)
     known: list[float | None] = [float(sum(found.lifetime.values()) + sum(found.restore_gap.values())) or None]
     return chart_context(
-        charts.lifetimes_figure(found), [known], "No block was evicted in this range.", NO_EVENTS, from_first=False
+        charts.lifetimes_figure(found),
+        [known],
+        "No lifetime of an evicted block is known in this range.",
+        NO_EVENTS,
+        from_first=False,
     ) | {"lifetime_ms": found.lifetime_ms, "restore_gap_ms": found.restore_gap_ms}
 
 
