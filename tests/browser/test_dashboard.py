@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -222,3 +223,19 @@ def test_it_works_without_javascript(browser: Browser, site: Site, path: str) ->
         page.click("button:has-text('Publish watermark of global')")
         expect(page.locator(".field-error")).to_have_text("Low must be below high.")
     context.close()
+
+
+@pytest.mark.parametrize("width", [1024, 1280, 1440, 1680])
+def test_the_top_bar_cuts_no_control_where_the_scope_is_long_and_the_link_is_lost(
+    browser: Browser, site: Site, width: int
+) -> None:
+    with signed_in(browser, site, "olga", width=width) as (page, _):
+        page.goto("/?tenant=acme&ns=acme/support&worker=demo/w1")
+        page.wait_for_load_state("load")
+        page.evaluate("document.querySelector('#live-state .live-word b').textContent = 'disconnected'")
+        boxes = [box for part in page.locator(".topbar > *:visible").all() if (box := part.bounding_box())]
+        for part in page.locator(".topbar .segments, .topbar .live-state").all():
+            assert part.evaluate("it => it.scrollWidth <= it.clientWidth + 1"), part.inner_text()
+        for left, right in itertools.combinations(boxes, 2):
+            apart = left["x"] + left["width"] <= right["x"] + 1 or right["x"] + right["width"] <= left["x"] + 1
+            assert apart or abs(left["y"] - right["y"]) >= 16, (left, right)
