@@ -24,7 +24,7 @@ DATABASE_TESTS = tuple(
     f"tests/{name}"
     for name in (
         "alerts", "approvals", "control", "dashboard", "declarative", "fleet", "identity", "isolation", "placements",
-        "policies", "prompts", "reports", "revocation", "rollouts", "telemetry", "webhooks",
+        "policies", "prompts", "reports", "revocation", "rollouts", "telemetry", "webhooks", "what_if",
     )
 )  # fmt: skip
 ALONE = "flow or browser or real_time"

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.audit.services import record
+from controlplane.audit.services import lock_chain, record
 from controlplane.errors import Conflict, Forbidden, Invalid, NotFound
 from controlplane.saving import save_checked
 from controlplane.telemetry.recorded import recorded_extent
@@ -86,6 +86,7 @@ def ask(
         gpu_currency=_currency(gpu_currency), created_at=now,
     )  # fmt: skip
     with transaction.atomic():
+        lock_chain()  # one at a time: two that count together would both find room
         _refuse_too_many(actor)
         save_checked(row)
         _record(row, actor=actor, verb="ask", request_id=request_id)

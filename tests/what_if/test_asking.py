@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from threading import Barrier
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from controlplane.audit.models import AuditEntry
 from controlplane.errors import Conflict, ControlError, Forbidden, Invalid
@@ -21,6 +24,7 @@ ALICE = access_from([("tenant_admin", "acme")])
 BOB = access_from([("viewer", "acme")])
 CHARLIE = access_from([("tenant_admin", "globex")])
 LOAD = [{"load_factor": 1.5}]
+ASKERS = 10
 
 
 def test_a_question_freezes_the_pool_as_it_is_and_is_audited(recorded: datetime) -> None:
@@ -114,6 +118,26 @@ def test_a_pool_that_a_tenant_never_used_is_as_an_absent_one(recorded: datetime)
             ask(recorded, access=ALICE, tenant="acme", pool=pool, scenarios=LOAD)
         told.add((type(refused.value), refused.value.status, str(refused.value)))
     assert len(told) == 1, told
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer at a time")
+@pytest.mark.django_db(transaction=True)
+def test_questions_asked_at_one_moment_fill_the_queue_no_further(recorded: datetime) -> None:
+    together = Barrier(ASKERS)
+
+    def asked(_: int) -> bool:
+        try:
+            together.wait(30)
+            ask(recorded)
+        except Conflict:
+            return False
+        finally:
+            connection.close()
+        return True
+
+    with ThreadPoolExecutor(ASKERS) as pool:
+        assert sum(pool.map(asked, range(ASKERS))) == services.WAITING_OF_ONE_MAX
+    assert WhatIf.objects.count() == services.WAITING_OF_ONE_MAX
 
 
 def test_nobody_fills_the_queue_alone(recorded: datetime) -> None:
