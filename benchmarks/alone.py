@@ -53,6 +53,7 @@ def measure_ingestion(report: Report) -> None:
 
 def measure_simulator(report: Report) -> None:
     say_measures(report, "simulator", _run_module("benchmarks.fleet_scale"))
+    say_measures(report, "what_if", _run_module("benchmarks.what_if_scale"))
 
 
 # what each prints, in words of the report

@@ -11,6 +11,7 @@ import msgspec
 
 from simulator.fleet.question import read_question
 from simulator.fleet.recorded_file import load
+from simulator.fleet.side_by_side import cores
 from simulator.fleet.what_if_recorded import WhatIf
 
 QUESTION_BYTES_MAX = 1_000_000
@@ -20,14 +21,15 @@ def add_what_if(subcommands: Any) -> None:  # argparse names the type of add_sub
     parser = subcommands.add_parser("what-if", help="what a change of the fleet would have done to recorded traffic")
     parser.add_argument("--trace", required=True, metavar="FILE", help="a recording, or a trace in Mooncake's format")
     parser.add_argument("--question", default="-", metavar="FILE", help="one JSON object; - = standard input")
+    parser.add_argument("--processes", type=int, default=0, help="runs at a time; 0 = as many as there are cores")
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     try:
         question = read_question(_question_bytes(options.question))
-        answer = WhatIf(question, load(options.trace), _tell).answer()
-    except ValueError as error:
+        answer = WhatIf(question, load(options.trace), _tell, processes=options.processes or cores()).answer()
+    except (ValueError, RuntimeError) as error:
         print(f"what-if: {error}", file=sys.stderr)
         return 2
     _say({"answer": answer})

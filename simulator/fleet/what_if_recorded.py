@@ -20,6 +20,7 @@ from simulator.fleet.recorded import RecordedWorkload, Replay, copies, measured_
 from simulator.fleet.recorded_file import Recording
 from simulator.fleet.recorded_names import bytes_per_token, mend, prompts_of
 from simulator.fleet.run import FleetRun
+from simulator.fleet.side_by_side import Counted, side_by_side
 from simulator.fleet.tidemark import Tidemark
 from simulator.fleet.workload import BLOCK_TOKENS
 
@@ -46,8 +47,10 @@ class Simulated:
 class WhatIf:
     """Raises ValueError with one sentence where the recording cannot answer."""
 
-    def __init__(self, question: Question, recording: Recording, told: Told) -> None:
+    def __init__(self, question: Question, recording: Recording, told: Told, *, processes: int = 1) -> None:
+        """At most `processes` runs are simulated at a time, the same whatever their number."""
         self._question = question
+        self._processes = processes
         recording = recording.of_pool(question.pool)
         self._requests = [each for each in recording.requests if self._fits(each)]
         self._too_long = len(recording.requests) - len(self._requests)
@@ -62,11 +65,13 @@ class WhatIf:
 
     def answer(self) -> Answer:
         question = self._question
-        base = [self._simulate(question.scenarios[0], seed) for seed in question.seeds]
-        outcomes = [self._outcome(question.scenarios[0], base, None)]
-        for asked in question.scenarios[1:]:
-            runs = [self._simulate(asked, seed) for seed in question.seeds]
-            outcomes.append(self._outcome(asked, runs, base))
+        planned = [(asked, seed) for asked in question.scenarios for seed in question.seeds]
+        runs = side_by_side(planned, self._run, self._progress.further, processes=self._processes)
+        of_each = [runs[at : at + len(question.seeds)] for at in range(0, len(runs), len(question.seeds))]
+        outcomes = [
+            self._outcome(asked, runs, None if asked is question.scenarios[0] else of_each[0])
+            for asked, runs in zip(question.scenarios, of_each, strict=True)
+        ]
         self._progress.end()
         measured = _measured(measured_part(self._requests))
         return Answer(
@@ -98,16 +103,21 @@ class WhatIf:
         wanted = self._wanted(asked)
         return sum(copies(prompt, wanted, seed) for seed in self._question.seeds for prompt in self._prompts)
 
-    def _simulate(self, asked: Asked, seed: int) -> Simulated:
+    def _run(self, planned: tuple[Asked, int], counted: Counted) -> Simulated:
+        asked, seed = planned
+        counter = _Counter(counted, self._progress.step)
+        simulated = self._simulate(asked, seed, counter.one_more)
+        counter.end()
+        return simulated
+
+    def _simulate(self, asked: Asked, seed: int, one_more: Callable[[], None]) -> Simulated:
         question, profile = self._question, self._profile(asked)
         workers = SLICE_MAX if question.workers > SLICE_MAX else question.workers_of(asked)
         workload = RecordedWorkload(
             self._prompts, self._ratios, profile,
             wanted=self._wanted(asked), seed=seed, mended=asked.template_fixed, block_tokens=self._block_tokens,
         )  # fmt: skip
-        policy = Replay(
-            self._policy(asked, workers, profile, seed), workload, profile, self._progress.of(asked.label, seed)
-        )
+        policy = Replay(self._policy(asked, workers, profile, seed), workload, profile, one_more)
         result = FleetRun(
             workload, policy, profile, workers=workers, good_s=question.good_s, block_tokens=self._block_tokens
         ).run()
@@ -171,22 +181,38 @@ class _Progress:
         self._told = told
         self._of = of
         self._done = 0
-        self._step = max(1, of // TOLD_STEPS)
+        self.step = max(1, of // TOLD_STEPS)
+        """Requests between two words."""
         self._last = ("", 0)
 
-    def of(self, scenario: str, seed: int) -> Callable[[], None]:
-        self._last = (scenario, seed)
-        self._told(self._done, self._of, scenario, seed)
-
-        def one_more() -> None:
-            self._done += 1
-            if self._done % self._step == 0:
-                self._told(self._done, self._of, scenario, seed)
-
-        return one_more
+    def further(self, planned: tuple[Asked, int], requests: int) -> None:
+        """So many requests more were simulated of this run."""
+        asked, seed = planned
+        self._done += requests
+        self._last = (asked.label, seed)
+        self._told(self._done, self._of, *self._last)
 
     def end(self) -> None:
         self._told(self._of, self._of, *self._last)
+
+
+class _Counter:
+    """Of one run: tells at its beginning, then every `step` requests."""
+
+    def __init__(self, counted: Counted, step: int) -> None:
+        self._counted = counted
+        self._step = step
+        self._more = 0
+        counted(0)
+
+    def one_more(self) -> None:
+        self._more += 1
+        if self._more == self._step:
+            self.end()
+
+    def end(self) -> None:
+        self._counted(self._more)
+        self._more = 0
 
 
 def _grain(requests: Sequence[RecordedRequest]) -> int:

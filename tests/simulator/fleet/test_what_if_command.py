@@ -153,3 +153,20 @@ def test_mooncakes_format_is_read_too(tmp_path: Path) -> None:
     first, second, _ = load(f"file:{path}").requests
     assert first.anchors[:32] == second.anchors[:32] and first.anchors[32:40] != second.anchors[32:40]
     assert (first.prompt_tokens, second.at, first.cached_tokens) == (1100, 1.0, None)
+
+
+def test_runs_side_by_side_answer_the_same(tmp_path: Path) -> None:
+    requests = [_request(number, at=number / 2) for number in range(150)]
+    question = Question(
+        workers=2, seeds=[1, 2], scenarios=[Asked(), Asked(name="more", workers=3), Asked(policy="round_robin")]
+    )
+    recording = Recording(RecordingHead(), requests)
+    told: dict[int, list[tuple[int, int]]] = {1: [], 4: []}
+    answers = [
+        WhatIf(question, recording, lambda done, of, *_, to=to: told[to].append((done, of)), processes=to).answer()
+        for to in told
+    ]
+    assert msgspec.json.encode(answers[0]) == msgspec.json.encode(answers[1])
+    for words in told.values():
+        dones = [done for done, _ in words]
+        assert dones == sorted(dones) and words[-1] == (900, 900) and dones[-2] == 900, words[-3:]
