@@ -91,13 +91,13 @@ def _child[Task, Result](
     heard.close()  # or the pipe would never break
     _share_memory(processes)
     try:
-        word: tuple[Result | None, str | None] = (run(task, told.send), None)
-    except ValueError as error:
-        word = (None, str(error))
+        try:
+            told.send((run(task, told.send), None))
+        except ValueError as error:
+            told.send((None, str(error)))
+        told.close()
     except BrokenPipeError:
         os._exit(1)
-    told.send(word)
-    told.close()
 
 
 def _share_memory(processes: int) -> None:
